@@ -1,0 +1,23 @@
+# Compiler settings that every target shares.
+add_library(espalier_options INTERFACE)
+target_include_directories(espalier_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+# No implicit fused multiply-add: results must not depend on which function the compiler fuses.
+target_compile_options(espalier_options INTERFACE -Wall -Wextra -Werror -ffp-contract=off
+                                                  -fno-math-errno)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+if(ESPALIER_SANITIZE)
+  target_compile_options(espalier_options INTERFACE -fsanitize=address,undefined
+                                                    -fno-sanitize-recover=undefined
+                                                    -fno-omit-frame-pointer -g1)
+  target_link_options(espalier_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(ESPALIER_FUZZ)
+  target_compile_options(espalier_options INTERFACE -fsanitize=fuzzer-no-link,address -g1)
+  target_link_options(espalier_options INTERFACE -fsanitize=address)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()

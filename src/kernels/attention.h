@@ -1,0 +1,63 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/linear.h"
+#include "mlx/mlx.h"
+
+namespace espalier::kernels {
+
+/// Tokens per KV block of the pool.
+inline constexpr int kv_block_tokens = 32;
+
+/// The rows of one sequence in a ragged batch.
+struct AttentionRows {
+  int first_row;  // in [0, T)
+  int rows;
+  int position;  // of the first row in its sequence; keys [0, position) are in the pool already
+  std::vector<int> block_table;  // pool block of each kv_block_tokens tokens, covering all rows
+};
+
+using AttentionBatch = std::vector<AttentionRows>;
+
+/// Rotary embedding of the first `dims` elements of each head.
+struct Rope {
+  int dims;
+  bool interleaved;           // pairs (2i, 2i+1) instead of (i, i + dims/2)
+  mlx::core::array inv_freq;  // [dims/2], f32: angle = position * inv_freq
+  float magnitude = 1.0F;     // factor on cos and sin (YaRN, LongRoPE)
+};
+
+struct AttentionOptions {
+  int heads;     // H
+  int kv_heads;  // Hk, divides H
+  int head_dim;  // D
+  float scale;
+  int window = 0;                 // 0: full; else a query at p sees keys (p - window, p]
+  float softcap = 0.0F;           // 0: none
+  std::optional<RmsNorm> q_norm;  // over D, before RoPE
+  std::optional<RmsNorm> k_norm;
+  std::optional<Rope> rope;
+};
+
+/// The keys and values of one layer: [blocks, Hk, kv_block_tokens, D] each, in f16, bf16 or f32.
+struct KvLayer {
+  mlx::core::array keys;
+  mlx::core::array values;
+};
+
+/// Normalizes and rotates q and k of `qkv` [T, (H + 2 Hk) D], writes k and v into the pool in
+/// place, attends causally over each row's own sequence, and returns [T, H D] in qkv's dtype.
+/// `layer` is replaced by the updated pool, which shares its buffers (a pool with other owners is
+/// an internal error, since it would be copied). Row-invariant: keys are taken in fixed-size chunks
+/// from position 0, each with its own maximum and sum in f32, merged in order.
+mlx::core::array attention(const mlx::core::array& qkv, KvLayer& layer,
+                           const std::shared_ptr<const AttentionBatch>& batch,
+                           const AttentionOptions& options);
+mlx::core::array attention_ops(const mlx::core::array& qkv, KvLayer& layer,
+                               const std::shared_ptr<const AttentionBatch>& batch,
+                               const AttentionOptions& options);
+
+}  // namespace espalier::kernels

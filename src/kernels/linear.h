@@ -1,0 +1,73 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "arrays/tensor_file.h"
+#include "mlx/mlx.h"
+
+namespace espalier::kernels {
+
+/// One weight matrix [N, K] packed for the processor at hand: bands of output rows interleaved so
+/// that one vector register holds the same input position of every row of a band. `data` owns the
+/// packed bytes (uint8, MLX allocator); it is private memory, so the file's pages can be dropped.
+struct PackedMatrix {
+  mlx::core::array data;
+  arrays::StorageType type;
+  int rows;     // N, output features
+  int columns;  // K, input features
+};
+
+/// How activations enter a product with quantized weights. Plain weights always use f32.
+enum class ActivationFormat { int8, f32 };
+
+/// Whether `pack` takes tensors of this type: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 (and K-quants
+/// q4_k q5_k q6_k).
+bool can_pack(arrays::StorageType type);
+
+/// Packs a [N, K] tensor, in parallel on the compute pool. Throws `LoadError` naming the tensor
+/// when the type or shape does not fit.
+PackedMatrix pack(const arrays::TensorView& weight);
+
+/// RMS normalization of each row: x * weight / sqrt(mean(x^2) + eps), computed in f32.
+struct RmsNorm {
+  mlx::core::array weight;  // [K], f32
+  float eps;
+};
+
+enum class Gate { silu, gelu_tanh, gelu_erf, relu };
+
+/// y = epilogue(norm(x) W^T). With several matrices their outputs are concatenated along the last
+/// axis (q, k, v).
+struct LinearOptions {
+  std::optional<RmsNorm> norm;
+  /// [sum N], f32, added before the epilogue.
+  std::optional<mlx::core::array> bias;
+  /// Two matrices {gate, up} of equal shape: y = gate(x Wg) * (x Wu), [T, N].
+  std::optional<Gate> gate;
+  /// [T, sum N], dtype of x: added last.
+  std::optional<mlx::core::array> residual;
+  ActivationFormat activations = ActivationFormat::int8;
+};
+
+/// x is [T, K] in f32, bf16 or f16; the result is [T, sum N] in the same dtype, or f32 when
+/// `f32_output`. Row-invariant: the bits of an output row depend on its input row alone, never on
+/// T, the other rows, the thread count or the instruction set. Products are exact integer sums per
+/// quantization block, accumulated in f32 (fused multiply-add) in block order.
+mlx::core::array linear(const mlx::core::array& x, const std::vector<PackedMatrix>& weights,
+                        const LinearOptions& options = {}, bool f32_output = false);
+
+/// The same value by dequantizing to f32 and plain MLX operations (activations f32): the reference
+/// of tests, and what runs where there is no kernel.
+mlx::core::array linear_ops(const mlx::core::array& x, const std::vector<PackedMatrix>& weights,
+                            const LinearOptions& options = {}, bool f32_output = false);
+
+/// The matrix as f32 [N, K].
+mlx::core::array unpack(const PackedMatrix& weight);
+
+/// Rows of the table for int32 `tokens` [T], times `scale`: [T, K] in `dtype`. Ids are the caller's
+/// to check.
+mlx::core::array embedding(const mlx::core::array& tokens, const PackedMatrix& table, float scale,
+                           mlx::core::Dtype dtype);
+
+}  // namespace espalier::kernels

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arrays/gguf.h"
+#include "kernels/linear.h"
+#include "mlx/mlx.h"
+#include "models/batch.h"
+#include "models/descriptor.h"
+#include "state/kv_pool.h"
+
+namespace espalier::models {
+
+struct LoadOptions {
+  /// Of the residual stream; absent: f32 for GGUF, the checkpoint's own for safetensors.
+  std::optional<mlx::core::Dtype> dtype;
+  kernels::ActivationFormat activations = kernels::ActivationFormat::int8;
+};
+
+/// A loaded causal language model. The weights are immutable; `forward` is called from one thread.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const Descriptor& descriptor() const = 0;
+  /// One entry per attention layer, in the pool's layer order.
+  virtual std::vector<state::KvLayerShape> kv_layers() const = 0;
+  /// Extends each sequence's state by its rows and returns f32 logits [logits_rows, V],
+  /// unevaluated.
+  virtual mlx::core::array forward(const Batch& batch, state::KvPool& pool) = 0;
+  /// Bytes of the packed weights.
+  virtual std::size_t weight_bytes() const = 0;
+};
+
+/// Loads a folder with `config.json` and safetensors, or a `.gguf` file. Throws `LoadError` naming
+/// file and tensor or key: unknown architecture, unread config keys that change results, missing,
+/// misshapen or unconsumed tensors.
+std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options);
+
+}  // namespace espalier::models

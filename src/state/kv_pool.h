@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/attention.h"
+#include "mlx/mlx.h"
+
+namespace espalier::state {
+
+/// What one attention layer keeps per token.
+struct KvLayerShape {
+  int kv_heads;
+  int head_dim;
+};
+
+/// The paged KV memory of one model: `blocks` KV blocks of `kernels::kv_block_tokens` tokens in
+/// every layer; block b of a sequence is block b of all layers. Memory is reserved at construction
+/// and becomes resident only as blocks are written. Used from the engine's thread alone.
+class KvPool {
+ public:
+  KvPool(std::vector<KvLayerShape> layers, int blocks, mlx::core::Dtype dtype);
+  ~KvPool();
+  KvPool(const KvPool&) = delete;
+  KvPool& operator=(const KvPool&) = delete;
+
+  int blocks() const;
+  int free_blocks() const;
+  kernels::KvLayer& layer(int index);
+
+  /// Bytes of one token in all layers.
+  static std::size_t bytes_per_token(const std::vector<KvLayerShape>& layers,
+                                     mlx::core::Dtype dtype);
+
+  /// A free block with reference count 1. Throws `std::logic_error` when none is left: admission
+  /// reserved them.
+  int allocate();
+  void retain(int block);
+  void release(int block);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The state of one sequence: its block table and how many tokens it holds. Gives its blocks back
+/// when destroyed. The pool must outlive it.
+class SequenceState {
+ public:
+  explicit SequenceState(KvPool& pool);
+  ~SequenceState();
+  SequenceState(SequenceState&& other) noexcept;
+  SequenceState& operator=(SequenceState&& other) noexcept;
+
+  /// Tokens held so far = position of the next token.
+  int length() const { return length_; }
+  const std::vector<int>& block_table() const { return block_table_; }
+
+  /// Makes room for `rows` more tokens, allocating KV blocks as needed.
+  void extend(int rows);
+  /// Counts `rows` tokens as written.
+  void advance(int rows) { length_ += rows; }
+
+ private:
+  KvPool* pool_;
+  std::vector<int> block_table_;
+  int length_ = 0;
+};
+
+}  // namespace espalier::state
