@@ -1,0 +1,124 @@
+#include "base/processor_count.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include <sched.h>
+
+namespace espalier::base {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string first_line(const fs::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::optional<double> ratio(double quota, double period) {
+  if (quota <= 0 || period <= 0) return std::nullopt;
+  return quota / period;
+}
+
+/// Version 2: one file, "QUOTA PERIOD" or "max PERIOD".
+std::optional<double> quota_v2(const fs::path& group) {
+  std::istringstream line(first_line(group / "cpu.max"));
+  double quota = 0;
+  double period = 0;
+  if (!(line >> quota >> period)) return std::nullopt;
+  return ratio(quota, period);
+}
+
+/// Version 1: two files; a quota of -1 means none.
+std::optional<double> quota_v1(const fs::path& group) {
+  std::ifstream quota_file(group / "cpu.cfs_quota_us");
+  std::ifstream period_file(group / "cpu.cfs_period_us");
+  double quota = 0;
+  double period = 0;
+  if (!(quota_file >> quota) || !(period_file >> period)) return std::nullopt;
+  return ratio(quota, period);
+}
+
+/// The smallest quota from the group at `path` (relative to `root`) up to `root` itself. A
+/// container may see a path that its mount does not have: then only what exists is read.
+template <typename Reader>
+std::optional<double> smallest_quota(const fs::path& root, const std::string& path, Reader reader) {
+  std::optional<double> smallest = reader(root);
+  fs::path group = root;
+  for (const fs::path& part : fs::path(path).relative_path()) {
+    group /= part;
+    const std::optional<double> quota = reader(group);
+    if (quota && (!smallest || *quota < *smallest)) smallest = quota;
+  }
+  return smallest;
+}
+
+bool names_controller(const std::string& list, const std::string& controller) {
+  std::istringstream names(list);
+  for (std::string name; std::getline(names, name, ',');) {
+    if (name == controller) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<int> allowed_processors() {
+  // The kernel refuses a mask smaller than its own, so grow it until it fits.
+  for (std::size_t count = 1024; count <= (1U << 20); count *= 2) {
+    cpu_set_t* mask = CPU_ALLOC(count);
+    if (mask == nullptr) return {};
+    const std::size_t bytes = CPU_ALLOC_SIZE(count);
+    const int status = sched_getaffinity(0, bytes, mask);
+    const int error = errno;
+    std::vector<int> processors;
+    for (std::size_t i = 0; status == 0 && i < count; ++i) {
+      if (CPU_ISSET_S(i, bytes, mask)) processors.push_back(static_cast<int>(i));
+    }
+    CPU_FREE(mask);
+    if (status == 0 || error != EINVAL) return processors;
+  }
+  return {};
+}
+
+int count_cores(const std::vector<int>& processors, const fs::path& folder) {
+  std::set<std::string> cores;
+  for (const int processor : processors) {
+    const std::string name = "cpu" + std::to_string(processor);
+    const std::string siblings = first_line(folder / name / "topology" / "thread_siblings_list");
+    cores.insert(siblings.empty() ? name : siblings);
+  }
+  return static_cast<int>(cores.size());
+}
+
+std::optional<double> control_group_quota(const fs::path& membership, const fs::path& mount) {
+  std::optional<double> smallest;
+  const auto consider = [&](const std::optional<double>& quota) {
+    if (quota && (!smallest || *quota < *smallest)) smallest = quota;
+  };
+  std::ifstream file(membership);
+  // Each line is "ID:CONTROLLERS:PATH"; version 2 has no controllers.
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string path = line.substr(second + 1);
+    if (controllers.empty()) {
+      consider(smallest_quota(mount, path, quota_v2));
+      consider(smallest_quota(mount / "unified", path, quota_v2));
+    } else if (names_controller(controllers, "cpu")) {
+      consider(smallest_quota(mount / "cpu", path, quota_v1));
+      consider(smallest_quota(mount / controllers, path, quota_v1));
+    }
+  }
+  return smallest;
+}
+
+}  // namespace espalier::base
