@@ -18,12 +18,12 @@ struct EngineOptions {
   /// Most requests waiting to run; more are refused with 429.
   int max_waiting = 1024;
   /// Positions a request may use; absent: the model's own, or what fits.
-  std::optional<int> context;
+  std::optional<int> context = {};
   int prefill_chunk = 512;
   KvType kv_type = KvType::f16;
-  std::optional<int> threads;
+  std::optional<int> threads = {};
   /// "f32", "bfloat16" or "float16"; empty: the model's default.
-  std::string dtype;
+  std::string dtype = {};
   /// "int8" or "f32".
   std::string activations = "int8";
 };

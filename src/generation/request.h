@@ -22,19 +22,19 @@ struct SamplingParameters {
   float repetition_penalty = 1.0F;
   float presence_penalty = 0.0F;
   float frequency_penalty = 0.0F;
-  std::map<tokenizer::TokenId, float> logit_bias;
+  std::map<tokenizer::TokenId, float> logit_bias = {};
   std::uint64_t seed = 0;  // with the position it determines every random number
 };
 
 /// One sequence to generate, as the engine sees it: ids in, ids out.
 struct GenerationRequest {
-  std::vector<tokenizer::TokenId> prompt;
-  SamplingParameters sampling;
-  std::optional<int> max_tokens;               // absent: until the context ends
-  std::vector<tokenizer::TokenId> end_tokens;  // generation stops after one of these
+  std::vector<tokenizer::TokenId> prompt = {};
+  SamplingParameters sampling = {};
+  std::optional<int> max_tokens = {};               // absent: until the context ends
+  std::vector<tokenizer::TokenId> end_tokens = {};  // generation stops after one of these
   bool ignore_end = false;
   int logprobs = -1;  // -1: none; n: the chosen token's and the n most likely ones'
-  base::CancellationToken cancellation;
+  base::CancellationToken cancellation = {};
 };
 
 struct TokenLogprob {
@@ -47,11 +47,11 @@ enum class FinishReason { none, stop, length, cancelled, error };
 /// One step of a request. The last event has a finish reason; an end token comes with `stop` and is
 /// not text. `error` is set only with `FinishReason::error`.
 struct TokenEvent {
-  std::optional<tokenizer::TokenId> token;
+  std::optional<tokenizer::TokenId> token = {};
   float logprob = 0.0F;
-  std::vector<TokenLogprob> top;
+  std::vector<TokenLogprob> top = {};
   FinishReason finish = FinishReason::none;
-  std::string error;
+  std::string error = {};
 };
 
 /// Called on the engine's thread for each event, in order; must return at once and not throw.

@@ -15,11 +15,11 @@ namespace espalier::generation {
 /// A piece of generated text: what a client may see now. Text that might still turn out to be the
 /// beginning of a stop string is held back.
 struct TextEvent {
-  std::string text;
-  std::vector<TokenEvent> tokens;  // the tokens consumed since the last event, for logprobs
+  std::string text = {};
+  std::vector<TokenEvent> tokens = {};  // the tokens consumed since the last event, for logprobs
   FinishReason finish = FinishReason::none;
-  std::string stop_string;  // the one that matched, if any
-  std::string error;
+  std::string stop_string = {};  // the one that matched, if any
+  std::string error = {};
 };
 
 /// Turns token events into text: streaming decode, stop strings, counting. Single-threaded; feed it
