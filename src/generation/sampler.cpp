@@ -1,0 +1,260 @@
+#include "generation/sampler.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <ranges>
+#include <stdexcept>
+#include <string>
+
+#include "base/error.h"
+#include "generation/random.h"
+
+namespace espalier::generation {
+namespace {
+
+using tokenizer::TokenId;
+
+[[noreturn]] void refuse(const std::string& parameter, const std::string& expected) {
+  throw base::RequestError(400, "invalid_value", parameter + " must be " + expected + ".",
+                           parameter);
+}
+
+struct RowSummary {
+  float maximum;
+  bool has_nan;
+};
+
+// Independent lanes let the compiler vectorize what a single running maximum would not allow.
+RowSummary summarize(std::span<const float> values) {
+  constexpr std::size_t lanes = 16;
+  std::array<float, lanes> maxima;
+  maxima.fill(-std::numeric_limits<float>::infinity());
+  std::array<int, lanes> nans{};
+  const std::size_t whole = values.size() / lanes * lanes;
+  for (std::size_t start = 0; start < whole; start += lanes) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const float value = values[start + lane];
+      maxima[lane] = value > maxima[lane] ? value : maxima[lane];
+      nans[lane] |= static_cast<int>(value != value);
+    }
+  }
+  RowSummary summary{-std::numeric_limits<float>::infinity(), false};
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    summary.maximum = std::max(summary.maximum, maxima[lane]);
+    summary.has_nan |= nans[lane] != 0;
+  }
+  for (const float value : values.subspan(whole)) {
+    summary.maximum = std::max(summary.maximum, value);
+    summary.has_nan |= std::isnan(value);
+  }
+  return summary;
+}
+
+}  // namespace
+
+void check_sampling(const SamplingParameters& parameters, int vocabulary) {
+  const auto finite = [](float value) { return std::isfinite(value); };
+  if (!finite(parameters.temperature) || parameters.temperature < 0) {
+    refuse("temperature", "a number of at least 0");
+  }
+  if (parameters.top_k < 0) {
+    refuse("top_k", "0 or more");
+  }
+  if (!(parameters.top_p >= 0 && parameters.top_p <= 1)) {
+    refuse("top_p", "between 0 and 1");
+  }
+  if (!(parameters.min_p >= 0 && parameters.min_p <= 1)) {
+    refuse("min_p", "between 0 and 1");
+  }
+  if (!finite(parameters.repetition_penalty) || parameters.repetition_penalty <= 0) {
+    refuse("repetition_penalty", "a number above 0");
+  }
+  if (!finite(parameters.presence_penalty)) {
+    refuse("presence_penalty", "a finite number");
+  }
+  if (!finite(parameters.frequency_penalty)) {
+    refuse("frequency_penalty", "a finite number");
+  }
+  for (const auto& [id, bias] : parameters.logit_bias) {
+    if (id < 0 || id >= vocabulary) {
+      refuse("logit_bias", "for token ids below " + std::to_string(vocabulary) + " (it has " +
+                               std::to_string(id) + ")");
+    }
+    if (std::isnan(bias) || bias == std::numeric_limits<float>::infinity()) {
+      refuse("logit_bias", "made of numbers");
+    }
+  }
+}
+
+Sampler::Sampler(int vocabulary) : adjusted_(vocabulary), occurrences_(vocabulary) {}
+
+Sample Sampler::sample(std::span<const float> logits, const SamplingParameters& parameters,
+                       std::span<const TokenId> prompt, std::span<const TokenId> generated,
+                       int logprobs) {
+  const std::span<const float> values = adjust(logits, parameters, prompt, generated);
+  const RowSummary summary = summarize(values);
+  if (summary.has_nan || !std::isfinite(summary.maximum)) {
+    throw std::runtime_error("the model's logits are not finite");
+  }
+  Sample sample{};
+  if (parameters.temperature == 0) {
+    sample.token =
+        static_cast<TokenId>(std::ranges::find(values, summary.maximum) - values.begin());
+  } else {
+    sample.token = draw(values, summary.maximum, parameters,
+                        uniform(parameters.seed, prompt.size() + generated.size()));
+  }
+  if (logprobs >= 0) {
+    add_logprobs(logits, logprobs, sample);
+  }
+  return sample;
+}
+
+std::span<const float> Sampler::adjust(std::span<const float> logits,
+                                       const SamplingParameters& parameters,
+                                       std::span<const TokenId> prompt,
+                                       std::span<const TokenId> generated) {
+  const bool penalized = parameters.repetition_penalty != 1 || parameters.presence_penalty != 0 ||
+                         parameters.frequency_penalty != 0;
+  if (!penalized && parameters.logit_bias.empty()) {
+    return logits;
+  }
+  std::ranges::copy(logits, adjusted_.begin());
+  for (const auto& [id, bias] : parameters.logit_bias) {
+    adjusted_[id] += bias;
+  }
+  if (penalized) {
+    penalize(parameters, prompt, generated);
+  }
+  return adjusted_;
+}
+
+void Sampler::penalize(const SamplingParameters& parameters, std::span<const TokenId> prompt,
+                       std::span<const TokenId> generated) {
+  for (const TokenId id : generated) {
+    ++occurrences_[id];
+  }
+  // A token is penalized at its first visit; -1 then marks it as done.
+  const auto visit = [&](TokenId id) {
+    int& count = occurrences_[id];
+    if (count < 0) {
+      return;
+    }
+    float& logit = adjusted_[id];
+    logit =
+        logit > 0 ? logit / parameters.repetition_penalty : logit * parameters.repetition_penalty;
+    logit -= parameters.frequency_penalty * static_cast<float>(count);
+    if (count > 0) {
+      logit -= parameters.presence_penalty;
+    }
+    count = -1;
+  };
+  std::ranges::for_each(prompt, visit);
+  std::ranges::for_each(generated, visit);
+  for (const auto& tokens : {prompt, generated}) {
+    for (const TokenId id : tokens) {
+      occurrences_[id] = 0;
+    }
+  }
+}
+
+TokenId Sampler::draw(std::span<const float> logits, float maximum,
+                      const SamplingParameters& parameters, double random) {
+  const auto weight = [&](TokenId id) {
+    return std::exp((logits[id] - maximum) / parameters.temperature);
+  };
+  candidates_.clear();
+  if (parameters.top_k > 0 && static_cast<std::size_t>(parameters.top_k) < logits.size()) {
+    select_largest(logits, parameters.top_k);
+    std::ranges::sort(largest_);
+    for (const TokenId id : largest_) {
+      candidates_.push_back({id, weight(id)});
+    }
+  } else {
+    for (TokenId id = 0; id < static_cast<TokenId>(logits.size()); ++id) {
+      candidates_.push_back({id, weight(id)});
+    }
+  }
+  if (parameters.top_p < 1) {
+    keep_nucleus(parameters.top_p);
+  }
+  if (parameters.min_p > 0) {
+    std::erase_if(candidates_,
+                  [&](const Candidate& candidate) { return candidate.weight < parameters.min_p; });
+  }
+
+  double total = 0;
+  for (const Candidate& candidate : candidates_) {
+    total += candidate.weight;
+  }
+  const double target = random * total;
+  double sum = 0;
+  for (const Candidate& candidate : candidates_) {
+    sum += candidate.weight;
+    if (sum > target) {
+      return candidate.id;
+    }
+  }
+  throw std::logic_error("[Sampler::draw] expected a candidate of positive weight");
+}
+
+void Sampler::keep_nucleus(double top_p) {
+  double total = 0;
+  for (const Candidate& candidate : candidates_) {
+    total += candidate.weight;
+  }
+  // All candidates below this weight together have at most 1 - p: none of them is needed. That
+  // leaves few to select from.
+  const double floor = (1 - top_p) * total / static_cast<double>(candidates_.size());
+  std::erase_if(candidates_, [&](const Candidate& candidate) { return candidate.weight < floor; });
+
+  // Quickselect by weight: those before `first` are in, those from `last` on are out.
+  double missing = top_p * total;
+  auto first = candidates_.begin();
+  auto last = candidates_.end();
+  while (last - first > 1) {
+    const auto middle = first + (last - first) / 2;
+    std::nth_element(first, middle, last, [](const Candidate& a, const Candidate& b) {
+      return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+    });
+    double upper = 0;
+    for (const Candidate& candidate : std::ranges::subrange(first, middle)) {
+      upper += candidate.weight;
+    }
+    if (upper >= missing) {
+      last = middle;
+    } else {
+      missing -= upper;
+      first = middle;
+    }
+  }
+  candidates_.erase(last, candidates_.end());
+  std::ranges::sort(candidates_, {}, &Candidate::id);
+}
+
+void Sampler::add_logprobs(std::span<const float> logits, int count, Sample& sample) {
+  const float maximum = summarize(logits).maximum;
+  double sum = 0;
+  for (const float logit : logits) {
+    sum += std::exp(logit - maximum);
+  }
+  const double normalizer = maximum + std::log(sum);
+  const auto logprob = [&](TokenId id) { return static_cast<float>(logits[id] - normalizer); };
+  sample.logprob = logprob(sample.token);
+  select_largest(logits, std::min<std::size_t>(count, logits.size()));
+  sample.top.reserve(largest_.size());
+  for (const TokenId id : largest_) {
+    sample.top.push_back({id, logprob(id)});
+  }
+}
+
+void Sampler::select_largest(std::span<const float> values, std::size_t count) {
+  largest_.resize(count);
+  std::ranges::partial_sort_copy(
+      std::views::iota(TokenId{0}, static_cast<TokenId>(values.size())), largest_,
+      [&](TokenId a, TokenId b) { return values[a] != values[b] ? values[a] > values[b] : a < b; });
+}
+
+}  // namespace espalier::generation
