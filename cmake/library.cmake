@@ -3,7 +3,9 @@
 # whose name ends in an instruction set are compiled for it.
 set(ESPALIER_AVX2_FLAGS -mavx2 -mfma -mf16c)
 set(ESPALIER_AVX512_FLAGS -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
-                          -mavx512vbmi -mfma -mf16c)
+                          -mavx512vbmi -mfma -mf16c
+                          # GCC 12 takes the undefined operands in its own headers for mistakes.
+                          -Wno-uninitialized -Wno-maybe-uninitialized)
 
 function(espalier_library folder)
   cmake_parse_arguments(PARSE_ARGV 1 arg "RECURSE" "" "DEPENDS")
