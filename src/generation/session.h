@@ -16,19 +16,23 @@ namespace espalier::generation {
 /// beginning of a stop string is held back.
 struct TextEvent {
   std::string text = {};
-  std::vector<TokenEvent> tokens = {};  // the tokens consumed since the last event, for logprobs
+  std::vector<TokenEvent> tokens =
+      {};  // those whose text this is, for logprobs, end token included
   FinishReason finish = FinishReason::none;
   std::string stop_string = {};  // the one that matched, if any
   std::string error = {};
 };
 
 /// Turns token events into text: streaming decode, stop strings, counting. Single-threaded; feed it
-/// from whichever thread consumes the engine's events.
+/// from whichever thread consumes the engine's events. The text ends before the stop string that is
+/// complete first (of several ending together: the longest), however tokens cut it into pieces.
 class TextAssembler {
  public:
   TextAssembler(const tokenizer::Tokenizer& tokenizer, std::vector<std::string> stop,
                 bool skip_special = true);
   ~TextAssembler();
+  TextAssembler(TextAssembler&&) noexcept;
+  TextAssembler& operator=(TextAssembler&&) noexcept;
 
   /// After an event with a finish reason, further tokens are ignored. When a stop string matches,
   /// the caller cancels the request.
