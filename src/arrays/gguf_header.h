@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "arrays/gguf.h"
+
+namespace espalier::arrays {
+
+/// What stands before the tensor data of one GGUF file.
+struct GgufHeader {
+  struct Tensor {
+    std::string name;
+    StorageType type;
+    std::vector<std::int64_t> shape;  // outermost first
+    std::uint64_t offset;             // from `data`
+    std::uint64_t bytes;
+  };
+
+  std::map<std::string, GgufValue, std::less<>> values;
+  std::vector<Tensor> tensors;  // in the file's order
+  std::uint64_t data = 0;       // where tensor data starts
+};
+
+/// Parses the header of `file` and checks every tensor against the file's size and the others.
+/// Throws `LoadError` naming `path`.
+GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string& path);
+
+}  // namespace espalier::arrays
