@@ -19,13 +19,15 @@ add_library(espalier::mlx ALIAS espalier_mlx)
 
 # The text library: tokenizers, templates and grammars (text/include/espalier_text.h).
 find_program(CARGO_PROGRAM cargo HINTS $ENV{HOME}/.cargo/bin REQUIRED)
-set(text_library ${CMAKE_BINARY_DIR}/text/release/libespalier_text.a)
+# One target folder for all build folders: the crate is the same in each.
+set(text_target ${CMAKE_SOURCE_DIR}/text/target)
+set(text_library ${text_target}/release/libespalier_text.a)
 file(GLOB_RECURSE text_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/text/src/*.rs)
 add_custom_command(
   OUTPUT ${text_library}
   COMMAND ${CARGO_PROGRAM} build --release --locked --quiet
           --manifest-path ${CMAKE_SOURCE_DIR}/text/Cargo.toml
-          --target-dir ${CMAKE_BINARY_DIR}/text
+          --target-dir ${text_target}
   DEPENDS ${text_sources} ${CMAKE_SOURCE_DIR}/text/Cargo.toml ${CMAKE_SOURCE_DIR}/text/Cargo.lock
   COMMENT "Building the text library (Rust)"
   USES_TERMINAL)

@@ -9,12 +9,13 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 if(ESPALIER_SANITIZE)
   target_compile_options(espalier_options INTERFACE -fsanitize=address,undefined
                                                     -fno-sanitize-recover=undefined
-                                                    -fno-omit-frame-pointer -g1)
+                                                    -fno-omit-frame-pointer)
   target_link_options(espalier_options INTERFACE -fsanitize=address,undefined)
-endif()
-if(ESPALIER_FUZZ)
-  target_compile_options(espalier_options INTERFACE -fsanitize=fuzzer-no-link,address -g1)
-  target_link_options(espalier_options INTERFACE -fsanitize=address)
+elseif(ESPALIER_FUZZ)
+  target_compile_options(espalier_options INTERFACE -fsanitize=fuzzer-no-link,address,undefined
+                                                    -fno-sanitize-recover=undefined
+                                                    -fno-omit-frame-pointer)
+  target_link_options(espalier_options INTERFACE -fsanitize=address,undefined)
 endif()
 
 find_program(CCACHE_PROGRAM ccache)
