@@ -9,6 +9,8 @@
 
 #include <sched.h>
 
+#include "base/control_group.h"
+
 namespace espalier::base {
 namespace {
 
@@ -43,28 +45,6 @@ std::optional<double> quota_v1(const fs::path& group) {
   double period = 0;
   if (!(quota_file >> quota) || !(period_file >> period)) return std::nullopt;
   return ratio(quota, period);
-}
-
-/// The smallest quota from the group at `path` (relative to `root`) up to `root` itself. A
-/// container may see a path that its mount does not have: then only what exists is read.
-template <typename Reader>
-std::optional<double> smallest_quota(const fs::path& root, const std::string& path, Reader reader) {
-  std::optional<double> smallest = reader(root);
-  fs::path group = root;
-  for (const fs::path& part : fs::path(path).relative_path()) {
-    group /= part;
-    const std::optional<double> quota = reader(group);
-    if (quota && (!smallest || *quota < *smallest)) smallest = quota;
-  }
-  return smallest;
-}
-
-bool names_controller(const std::string& list, const std::string& controller) {
-  std::istringstream names(list);
-  for (std::string name; std::getline(names, name, ',');) {
-    if (name == controller) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -102,21 +82,9 @@ std::optional<double> control_group_quota(const fs::path& membership, const fs::
   const auto consider = [&](const std::optional<double>& quota) {
     if (quota && (!smallest || *quota < *smallest)) smallest = quota;
   };
-  std::ifstream file(membership);
-  // Each line is "ID:CONTROLLERS:PATH"; version 2 has no controllers.
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const std::string path = line.substr(second + 1);
-    if (controllers.empty()) {
-      consider(smallest_quota(mount, path, quota_v2));
-      consider(smallest_quota(mount / "unified", path, quota_v2));
-    } else if (names_controller(controllers, "cpu")) {
-      consider(smallest_quota(mount / "cpu", path, quota_v1));
-      consider(smallest_quota(mount / controllers, path, quota_v1));
-    }
+  for (const fs::path& group : control_group_folders("cpu", membership, mount)) {
+    consider(quota_v2(group));
+    consider(quota_v1(group));
   }
   return smallest;
 }
