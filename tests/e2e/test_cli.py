@@ -1,0 +1,158 @@
+"""The command line as a user meets it."""
+
+import json
+
+import pytest
+
+PROMPT = "The capital of France is"
+
+
+def one_line(text: str) -> bool:
+    return len(text.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [
+    ["no-such-verb"],
+    ["generate", "--model", "x"],
+    ["generate", "--model", "x", "--prompt", "p", "--temperature", "warm"],
+    ["generate", "--model", "x", "--prompt", "p", "--no-such-option"],
+    ["perplexity", "--model", "x"],
+])
+def test_usage_errors_exit_with_2(espalier, arguments):
+    done = espalier(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.strip()
+
+
+def test_help_names_every_verb(succeed):
+    text = succeed("--help")
+    for verb in ("serve", "generate", "chat", "tokenize", "render", "logits", "perplexity", "bench",
+                 "ls"):
+        assert verb in text
+
+
+def test_an_unknown_model_is_named_in_one_line(espalier):
+    done = espalier("generate", "--model", "no-such-model", "--prompt", "p")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert one_line(done.stderr)
+    assert "no-such-model" in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"GGUF\x03\x00\x00\x00"])
+def test_a_broken_file_is_named_in_one_line(espalier, tmp_path, content):
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(content)
+    done = espalier("generate", "--model", path, "--prompt", "p")
+    assert done.returncode == 1
+    assert one_line(done.stderr)
+    assert "broken.gguf" in done.stderr
+
+
+def test_a_truncated_model_is_named_in_one_line(espalier, model, tmp_path):
+    path = tmp_path / "truncated.gguf"
+    with open(model, "rb") as whole:
+        path.write_bytes(whole.read(20_000_000))
+    done = espalier("generate", "--model", path, "--prompt", "p")
+    assert done.returncode == 1
+    assert one_line(done.stderr)
+    assert "truncated.gguf" in done.stderr
+
+
+def test_ls_shows_the_models_at_home(program, espalier, model, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "mine.gguf").symlink_to(model)
+    done = espalier("ls", env={"ESPALIER_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf")})
+    assert done.returncode == 0, done.stderr
+    assert "mine" in done.stdout
+    done = espalier("ls", "--json",
+                    env={"ESPALIER_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf")})
+    assert "mine" in json.dumps(json.loads(done.stdout))
+
+
+def test_an_alias_is_a_model(espalier, model, tmp_path):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "mine.gguf").symlink_to(model)
+    done = espalier("tokenize", "--model", "mine", input='["a"]',
+                    env={"ESPALIER_HOME": str(tmp_path), "HF_HOME": str(tmp_path / "hf")})
+    assert done.returncode == 0, done.stderr
+
+
+def generate(succeed, model, *options) -> dict:
+    return json.loads(succeed("generate", "--model", model, "--json", *options))
+
+
+def test_generate_json(succeed, model):
+    answer = generate(succeed, model, "--prompt", PROMPT, "--raw", "--temperature", 0,
+                      "--max-tokens", 8)
+    assert answer["text"].startswith(" Paris")
+    assert len(answer["tokens"]) == 8
+    assert answer["prompt_tokens"] == 5
+    assert answer["finish_reason"] == "length"
+    assert answer["timings"]
+
+
+def test_generate_streams_the_same_text(succeed, model):
+    options = ["--prompt", PROMPT, "--raw", "--temperature", 0, "--max-tokens", 24]
+    streamed = succeed("generate", "--model", model, *options)
+    assert streamed.rstrip("\n") == generate(succeed, model, *options)["text"].rstrip("\n")
+    assert "\x1b" not in streamed
+
+
+def test_a_seed_settles_the_answer(succeed, model):
+    def sample(seed):
+        return generate(succeed, model, "--prompt", PROMPT, "--raw", "--temperature", 1, "--seed",
+                        seed, "--max-tokens", 24)["tokens"]
+
+    assert sample(1) == sample(1)
+    assert sample(1) != sample(2)
+
+
+def test_the_chat_template_is_applied_unless_raw(succeed, model):
+    options = ["--prompt", PROMPT, "--temperature", 0, "--max-tokens", 1]
+    plain = generate(succeed, model, *options, "--raw")
+    chat = generate(succeed, model, *options)
+    assert chat["prompt_tokens"] > plain["prompt_tokens"]
+
+
+def test_a_prompt_longer_than_the_context_fails(espalier, model):
+    done = espalier("generate", "--model", model, "--raw", "--prompt", "word " * 10_000)
+    assert done.returncode == 1
+    assert one_line(done.stderr)
+    assert "exceeds the available context size" in done.stderr
+
+
+CHAT = [{"role": "user", "content": "Hi"}]
+RENDERED = ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging "
+            "Face<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n")
+
+
+def test_render(succeed, model):
+    request = {"messages": CHAT, "add_generation_prompt": True}
+    prompt = succeed("render", "--model", model, input=json.dumps(request))
+    assert prompt == RENDERED + "<|im_start|>assistant\n"
+    request["add_generation_prompt"] = False
+    assert succeed("render", "--model", model, input=json.dumps(request)) == RENDERED
+
+
+def test_render_lines(succeed, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{% if not messages %}{{ raise_exception('no messages') }}{% endif %}"
+                        "{{ messages[0].content }}")
+    requests = [{"messages": CHAT}, {"messages": []}]
+    output = succeed("render", "--template", template, "--jsonl",
+                     input="".join(json.dumps(request) + "\n" for request in requests))
+    first, second = map(json.loads, output.splitlines())
+    assert first == {"prompt": "Hi"}
+    assert list(second) == ["error"]
+    assert "no messages" in second["error"]
+
+
+def test_bench_json(succeed, model):
+    result = json.loads(succeed("bench", "--model", model, "--prompt", 16, "--gen", 4, "--repeat", 2,
+                                "--json"))
+    assert result["prefill_tokens_per_s"] > 0
+    assert result["decode_tokens_per_s"] > 0

@@ -1,0 +1,101 @@
+"""The program's numbers beside those of llama.cpp and transformers (shared/)."""
+
+import json
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+
+TINY_MODELS = ("llama", "llama3_rope", "llama_tied_bias", "gemma3_text")
+CLOSE_CALL_NATS = 0.05
+DTYPES = {"F32": np.float32, "I64": np.int64}
+
+
+@pytest.fixture(scope="module")
+def peer(shared) -> dict:
+    """What llama.cpp's server answered about the default model."""
+    return json.loads((shared / "bench" / "refs" / "smollm2-135m-q4_1.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def tiny_models(shared, tmp_path_factory):
+    """The folder with a tiny checkpoint and its reference outputs for each architecture."""
+    folder = tmp_path_factory.mktemp("tiny")
+    subprocess.run(["tar", "-xf", shared / "fixtures" / "tiny-text.tar.xz", "-C", folder],
+                   check=True)
+    return folder / "a"
+
+
+def read_safetensors(path) -> dict[str, np.ndarray]:
+    data = path.read_bytes()
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    tensors = {}
+    for name, entry in json.loads(data[8:start]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            tensors[name] = np.frombuffer(data[start + begin:start + end],
+                                          DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return tensors
+
+
+def test_perplexity_is_the_peers(succeed, model, shared):
+    result = json.loads(succeed("perplexity", "--model", model, "--text",
+                                shared / "bench" / "ppl.txt", "--context", 512, "--json"))
+    assert result["perplexity"] == pytest.approx(15.0403, rel=0.005)
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_greedy_tokens_are_the_peers_up_to_a_close_call(succeed, model, peer, index):
+    expected = peer["completions"][index]
+    answer = json.loads(succeed("generate", "--model", model, "--prompt", expected["prompt"],
+                                "--raw", "--temperature", 0, "--max-tokens",
+                                len(expected["tokens"]), "--json"))
+    assert answer["prompt_tokens"] == len(expected["prompt_tokens"])
+    for step, (ours, theirs) in enumerate(zip(answer["tokens"], expected["tokens"])):
+        if ours != theirs:
+            (_, best), (_, second) = expected["logprobs"][step]["top"][:2]
+            print(f"parts at token {step}: {best - second:.3f} nats between the best two")
+            assert best - second < CLOSE_CALL_NATS
+            return
+    assert len(answer["tokens"]) == len(expected["tokens"])
+
+
+@pytest.mark.parametrize("options, mode", [
+    ([], "add_special=false,parse_special=true"),
+    (["--literal"], "add_special=false,parse_special=false"),
+    (["--special"], "add_special=true,parse_special=true"),
+])
+def test_tokens_are_the_peers(succeed, model, peer, options, mode):
+    cases = peer["tokenize"]
+    ids = json.loads(succeed("tokenize", "--model", model, *options,
+                             input=json.dumps([case["text"] for case in cases])))
+    for case, ours in zip(cases, ids, strict=True):
+        assert ours == case[mode], case["text"]
+
+
+def test_decoding_gives_the_text_back(succeed, model, peer):
+    cases = peer["tokenize"]
+    ids = [case["add_special=false,parse_special=true"] for case in cases]
+    texts = json.loads(succeed("tokenize", "--model", model, "--decode", input=json.dumps(ids)))
+    assert texts == [case["text"] for case in cases]
+    pieces = json.loads(succeed("tokenize", "--model", model, "--decode", "--stream",
+                                input=json.dumps(ids)))
+    for case, parts in zip(cases, pieces, strict=True):
+        assert "".join(parts) == case["text"]
+        assert "\ufffd" not in "".join(parts)
+
+
+@pytest.mark.parametrize("name", TINY_MODELS)
+def test_logits_are_those_of_transformers(succeed, tiny_models, tmp_path, name):
+    reference = read_safetensors(tiny_models / name / "ref.safetensors")
+    ids, output = tmp_path / "ids.json", tmp_path / "out.safetensors"
+    ids.write_text(json.dumps(reference["input_ids"].tolist()))
+    results = []
+    for options in ([], ["--chunk", 5]):
+        succeed("logits", "--model", tiny_models / name, "--tokens", ids, "--output", output,
+                "--dtype", "float32", *options)
+        results.append(read_safetensors(output)["logits"])
+    worst = np.abs(results[0] - reference["logits"]).max()
+    assert worst <= 1e-3 * reference["logits"].std()
+    assert results[0].tobytes() == results[1].tobytes()
