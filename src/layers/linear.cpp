@@ -1,0 +1,50 @@
+#include "layers/linear.h"
+
+#include <utility>
+
+namespace espalier::layers {
+
+namespace mx = mlx::core;
+
+Linear::Linear(std::vector<kernels::PackedMatrix> weights, std::optional<mx::array> bias,
+               ActivationFormat activations)
+    : weights_(std::move(weights)), bias_(std::move(bias)), activations_(activations) {}
+
+mx::array Linear::operator()(const mx::array& x, const LinearCall& call) const {
+  kernels::LinearOptions options{.norm = std::nullopt,
+                                 .bias = bias_,
+                                 .gate = call.gate,
+                                 .residual = call.residual,
+                                 .activations = activations_};
+  if (call.norm == nullptr) {
+    return kernels::linear(x, weights_, options, call.f32_output);
+  }
+  if (const kernels::RmsNorm* rms = call.norm->rms()) {
+    options.norm = *rms;
+    return kernels::linear(x, weights_, options, call.f32_output);
+  }
+  return kernels::linear((*call.norm)(x), weights_, options, call.f32_output);
+}
+
+std::size_t Linear::bytes() const {
+  std::size_t total = 0;
+  for (const kernels::PackedMatrix& weight : weights_) {
+    total += weight.data.nbytes();
+  }
+  return total;
+}
+
+mx::array join(const mx::array& residual, const Join& join, const Linear& projection,
+               const mx::array& x) {
+  if (join.scale != 1.0F) {
+    const mx::array y = projection(x);
+    const mx::array branch = join.norm ? (*join.norm)(y) : y;
+    return residual + branch * mx::array(join.scale, branch.dtype());
+  }
+  if (join.norm) {
+    return (*join.norm)(projection(x), residual);
+  }
+  return projection(x, {.residual = residual});
+}
+
+}  // namespace espalier::layers

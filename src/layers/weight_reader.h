@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "arrays/tensor_file.h"
+#include "kernels/linear.h"
+#include "mlx/mlx.h"
+
+namespace espalier::layers {
+
+/// Consecutive rows of a weight tensor; `rows` of them from `first_row` on, out of `total_rows`.
+struct RowRange {
+  int first_row;
+  int rows;
+  int total_rows;
+};
+
+/// Reads a checkpoint's tensors by name, checks their shapes, and remembers which were read. Pages
+/// of the file are given back once a tensor was copied. Every function throws `LoadError` naming
+/// file and tensor when it is missing or has another shape or a type that cannot be used. Used by
+/// one thread.
+class WeightReader {
+ public:
+  explicit WeightReader(std::shared_ptr<const arrays::TensorFile> file);
+
+  bool contains(std::string_view name) const { return file_->find(name) != nullptr; }
+  std::string path() const { return file_->path(); }
+
+  /// A matrix [rows, columns], packed for the kernels.
+  kernels::PackedMatrix matrix(const std::string& name, int rows, int columns);
+  /// Some rows of a matrix [range.total_rows, columns], packed.
+  kernels::PackedMatrix matrix_rows(const std::string& name, const RowRange& range, int columns);
+  /// A vector of plain numbers as f32 values.
+  std::vector<float> vector(const std::string& name, int size);
+
+  /// Names of the tensors that were not read, in file order.
+  std::vector<std::string> unread() const;
+
+ private:
+  const arrays::TensorView& take(const std::string& name, const std::vector<std::int64_t>& shape);
+
+  std::shared_ptr<const arrays::TensorFile> file_;
+  std::set<std::string, std::less<>> read_;
+};
+
+/// The values as an f32 array of one dimension.
+mlx::core::array to_array(const std::vector<float>& values);
+
+}  // namespace espalier::layers
