@@ -1,14 +1,12 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "arrays/gguf.h"
-#include "kernels/linear.h"
+#include "layers/linear.h"
 #include "mlx/mlx.h"
 #include "models/batch.h"
 #include "models/descriptor.h"
@@ -19,7 +17,7 @@ namespace espalier::models {
 struct LoadOptions {
   /// Of the residual stream; absent: f32 for GGUF, the checkpoint's own for safetensors.
   std::optional<mlx::core::Dtype> dtype;
-  kernels::ActivationFormat activations = kernels::ActivationFormat::int8;
+  layers::ActivationFormat activations = layers::ActivationFormat::int8;
 };
 
 /// A loaded causal language model. The weights are immutable; `forward` is called from one thread.
@@ -31,7 +29,8 @@ class Model {
   /// One entry per attention layer, in the pool's layer order.
   virtual std::vector<state::KvLayerShape> kv_layers() const = 0;
   /// Extends each sequence's state by its rows and returns f32 logits [logits_rows, V],
-  /// unevaluated.
+  /// unevaluated: evaluating them writes the pool. A batch without logits rows is evaluated before
+  /// this returns.
   virtual mlx::core::array forward(const Batch& batch, state::KvPool& pool) = 0;
   /// Bytes of the packed weights.
   virtual std::size_t weight_bytes() const = 0;

@@ -1,0 +1,254 @@
+#include "models/config_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+
+namespace espalier::models {
+namespace {
+
+using nlohmann::json;
+
+/// Keys without influence on what a causal decoder answers: training, bookkeeping of the libraries
+/// that wrote the file, and token ids that the tokenizer and the generation settings state too.
+constexpr std::array inert_keys = {
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_flash_attn_2_enabled",
+    "_name_or_path",
+    "add_cross_attention",
+    "architectures",
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "attn_pdrop",
+    "auto_map",
+    "bad_words_ids",
+    "bos_token_id",
+    "cache_implementation",
+    "chunk_size_feed_forward",
+    "embd_pdrop",
+    "embedding_dropout",
+    "eod_token_id",
+    "finetuning_task",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "id2label",
+    "initializer_range",
+    "is_decoder",
+    "is_encoder_decoder",
+    "keys_to_ignore_at_inference",
+    "label2id",
+    "max_window_layers",
+    "mlp_dropout",
+    "output_attentions",
+    "output_hidden_states",
+    "pad_token_id",
+    "pretraining_tp",
+    "problem_type",
+    "resid_pdrop",
+    "residual_dropout",
+    "return_dict",
+    "sep_token_id",
+    "task_specific_params",
+    "tokenizer_class",
+    "transformers.js_config",
+    "transformers_version",
+    "unk_token_id",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_cache",
+};
+
+template <typename T>
+std::vector<T> list(const json& value) {
+  return value.get<std::vector<T>>();
+}
+
+}  // namespace
+
+ConfigReader::ConfigReader(std::string path, json object)
+    : path_(std::move(path)),
+      object_(std::move(object)),
+      read_(std::make_shared<std::set<std::string, std::less<>>>()) {
+  if (!object_.is_object()) {
+    throw base::LoadError(path_ + ": expected a JSON object.");
+  }
+}
+
+ConfigReader::ConfigReader(const ConfigReader& parent, std::string prefix, json object)
+    : path_(parent.path_),
+      prefix_(std::move(prefix)),
+      object_(std::move(object)),
+      read_(parent.read_) {}
+
+void ConfigReader::set_defaults(const json& defaults) {
+  for (const auto& [key, value] : defaults.items()) {
+    object_.emplace(key, value);
+  }
+}
+
+const json* ConfigReader::find(std::string_view key) const {
+  read_->insert(prefix_ + std::string(key));
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void ConfigReader::fail(std::string_view key, const std::string& reason) const {
+  throw base::LoadError(path_ + ": '" + prefix_ + std::string(key) + "' " + reason + ".");
+}
+
+bool ConfigReader::contains(std::string_view key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && !found->is_null();
+}
+
+bool ConfigReader::is_object(std::string_view key) const {
+  return contains(key) && object_.find(key)->is_object();
+}
+
+int ConfigReader::integer(std::string_view key, std::optional<int> fallback) const {
+  const json* value = find(key);
+  if (value == nullptr && fallback) {
+    return *fallback;
+  }
+  if (value == nullptr) {
+    fail(key, "is missing");
+  }
+  if (!value->is_number_integer() || *value < 0 || *value > std::numeric_limits<int>::max()) {
+    fail(key, "is " + value->dump() + ", expected a whole number");
+  }
+  return value->get<int>();
+}
+
+double ConfigReader::number(std::string_view key, std::optional<double> fallback) const {
+  const json* value = find(key);
+  if (value == nullptr && fallback) {
+    return *fallback;
+  }
+  if (value == nullptr) {
+    fail(key, "is missing");
+  }
+  if (!value->is_number()) {
+    fail(key, "is " + value->dump() + ", expected a number");
+  }
+  return value->get<double>();
+}
+
+bool ConfigReader::boolean(std::string_view key, std::optional<bool> fallback) const {
+  const json* value = find(key);
+  if (value == nullptr && fallback) {
+    return *fallback;
+  }
+  if (value == nullptr) {
+    fail(key, "is missing");
+  }
+  if (!value->is_boolean()) {
+    fail(key, "is " + value->dump() + ", expected true or false");
+  }
+  return value->get<bool>();
+}
+
+std::string ConfigReader::string(std::string_view key, std::optional<std::string> fallback) const {
+  const json* value = find(key);
+  if (value == nullptr && fallback) {
+    return *fallback;
+  }
+  if (value == nullptr) {
+    fail(key, "is missing");
+  }
+  if (!value->is_string()) {
+    fail(key, "is " + value->dump() + ", expected a string");
+  }
+  return value->get<std::string>();
+}
+
+std::vector<int> ConfigReader::integers(std::string_view key) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return {};
+  }
+  const json values = value->is_array() ? *value : json::array({*value});
+  for (const json& element : values) {
+    if (!element.is_number_integer()) {
+      fail(key, "is " + value->dump() + ", expected a list of whole numbers");
+    }
+  }
+  return list<int>(values);
+}
+
+std::vector<double> ConfigReader::numbers(std::string_view key) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return {};
+  }
+  if (!value->is_array() || !std::ranges::all_of(*value, &json::is_number)) {
+    fail(key, "is " + value->dump() + ", expected a list of numbers");
+  }
+  return list<double>(*value);
+}
+
+std::vector<std::string> ConfigReader::strings(std::string_view key) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return {};
+  }
+  if (!value->is_array() || !std::ranges::all_of(*value, &json::is_string)) {
+    fail(key, "is " + value->dump() + ", expected a list of strings");
+  }
+  return list<std::string>(*value);
+}
+
+std::optional<ConfigReader> ConfigReader::object(std::string_view key) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return std::nullopt;
+  }
+  if (!value->is_object()) {
+    fail(key, "is " + value->dump() + ", expected an object");
+  }
+  return ConfigReader(*this, prefix_ + std::string(key) + ".", *value);
+}
+
+void ConfigReader::require_off(std::string_view key) const {
+  const json* value = find(key);
+  if (value != nullptr && *value != false && *value != 0) {
+    fail(key, "is " + value->dump() + ", which is not supported");
+  }
+}
+
+void ConfigReader::ignore(std::string_view key) const { find(key); }
+
+void ConfigReader::collect_unread(const json& object, const std::string& prefix,
+                                  std::vector<std::string>& unread) const {
+  for (const auto& [key, value] : object.items()) {
+    const std::string full = prefix + key;
+    const bool inert = prefix.empty() && std::ranges::find(inert_keys, key) != inert_keys.end();
+    if (inert || value.is_null()) {
+      continue;
+    }
+    if (!read_->contains(full)) {
+      unread.push_back(full);
+    } else if (value.is_object()) {
+      collect_unread(value, full + ".", unread);
+    }
+  }
+}
+
+void ConfigReader::check_all_read() const {
+  std::vector<std::string> unread;
+  collect_unread(object_, prefix_, unread);
+  if (unread.empty()) {
+    return;
+  }
+  std::string names;
+  for (const std::string& key : unread) {
+    names += (names.empty() ? "'" : ", '") + key + "'";
+  }
+  throw base::LoadError(path_ + ": no meaning is known for " + names +
+                        ", and ignoring it might change the results.");
+}
+
+}  // namespace espalier::models

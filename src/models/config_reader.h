@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace espalier::models {
+
+/// Reads a checkpoint's `config.json`, remembering which keys were read, so that a key nobody read
+/// and that may change results fails the load. A null value counts as absent. Every getter throws
+/// `LoadError` naming file and key when the value has another type, or when the key is absent and
+/// no default is given.
+class ConfigReader {
+ public:
+  ConfigReader(std::string path, nlohmann::json object);
+
+  /// Values for keys that the file leaves out.
+  void set_defaults(const nlohmann::json& defaults);
+
+  bool contains(std::string_view key) const;
+  int integer(std::string_view key, std::optional<int> fallback = {}) const;
+  double number(std::string_view key, std::optional<double> fallback = {}) const;
+  bool boolean(std::string_view key, std::optional<bool> fallback = {}) const;
+  std::string string(std::string_view key, std::optional<std::string> fallback = {}) const;
+  /// Empty when the key is absent. `integers` takes a single number for a list of one.
+  std::vector<int> integers(std::string_view key) const;
+  std::vector<double> numbers(std::string_view key) const;
+  std::vector<std::string> strings(std::string_view key) const;
+  /// The object under `key`, whose keys count as well; nothing when absent.
+  std::optional<ConfigReader> object(std::string_view key) const;
+  bool is_object(std::string_view key) const;
+
+  /// The key must be absent, null, false or zero: what it would turn on is not supported.
+  void require_off(std::string_view key) const;
+  /// Marks a key as read: it says again what other keys say.
+  void ignore(std::string_view key) const;
+  /// Throws `LoadError` saying what is wrong with a key's value.
+  [[noreturn]] void fail(std::string_view key, const std::string& reason) const;
+
+  /// Throws `LoadError` listing the keys that nobody read and that are not known to be without
+  /// influence on results.
+  void check_all_read() const;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  ConfigReader(const ConfigReader& parent, std::string prefix, nlohmann::json object);
+  /// Null when absent; marks the key as read.
+  const nlohmann::json* find(std::string_view key) const;
+  void collect_unread(const nlohmann::json& object, const std::string& prefix,
+                      std::vector<std::string>& unread) const;
+
+  std::string path_;
+  std::string prefix_;  // of keys in messages: "rope_parameters."
+  nlohmann::json object_;
+  std::shared_ptr<std::set<std::string, std::less<>>> read_;
+};
+
+}  // namespace espalier::models

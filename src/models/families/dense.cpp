@@ -1,0 +1,198 @@
+#include "models/families/dense.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+
+namespace espalier::models {
+namespace {
+
+TensorNames hugging_face_names() {
+  return {.embedding = "model.embed_tokens",
+          .final_norm = "model.norm",
+          .head = "lm_head",
+          .layers = "model.layers.",
+          .qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"},
+          .attention_output = "self_attn.o_proj",
+          .q_norm = "self_attn.q_norm",
+          .k_norm = "self_attn.k_norm",
+          .mlp_input = {"mlp.gate_proj", "mlp.up_proj"},
+          .mlp_down = "mlp.down_proj",
+          .attention_norm = "input_layernorm",
+          .attention_post_norm = "post_attention_layernorm",
+          .mlp_norm = "post_attention_layernorm",
+          .mlp_post_norm = "post_feedforward_layernorm"};
+}
+
+TensorNames gguf_names() {
+  return {.embedding = "token_embd",
+          .final_norm = "output_norm",
+          .head = "output",
+          .layers = "blk.",
+          .qkv = {"attn_q", "attn_k", "attn_v"},
+          .attention_output = "attn_output",
+          .q_norm = "attn_q_norm",
+          .k_norm = "attn_k_norm",
+          .mlp_input = {"ffn_gate", "ffn_up"},
+          .mlp_down = "ffn_down",
+          .attention_norm = "attn_norm",
+          .attention_post_norm = "post_attention_norm",
+          .mlp_norm = "ffn_norm",
+          .mlp_post_norm = "post_ffw_norm"};
+}
+
+void check(bool holds, const std::string& path, const std::string& what) {
+  if (!holds) {
+    throw base::LoadError(path + ": " + what + ".");
+  }
+}
+
+/// The sizes must be positive and the heads divide into groups.
+void check_sizes(const AttentionDescriptor& attention, const Descriptor& decoder, int layer_count,
+                 const std::string& path) {
+  check(decoder.width > 0 && decoder.vocabulary > 0 && decoder.context > 0 && layer_count > 0, path,
+        "the model has a size of zero");
+  check(attention.heads > 0 && attention.kv_heads > 0 && attention.head_dim > 0 &&
+            attention.heads % attention.kv_heads == 0,
+        path,
+        std::to_string(attention.heads) + " attention heads do not divide among " +
+            std::to_string(attention.kv_heads) + " key-value heads");
+}
+
+LayerDescriptor dense_layer(const AttentionDescriptor& attention, int hidden) {
+  return {.attention = attention, .mlp = GatedMlpDescriptor{.hidden = hidden}};
+}
+
+}  // namespace
+
+Descriptor dense_decoder(ConfigReader& config) {
+  const int width = config.integer("hidden_size");
+  const int heads = config.integer("num_attention_heads");
+  const int layer_count = config.integer("num_hidden_layers");
+  check(heads > 0, config.path(), "the model has no attention heads");
+  const int head_dim = config.integer("head_dim", width / heads);
+  const AttentionDescriptor attention{.heads = heads,
+                                      .kv_heads = config.integer("num_key_value_heads", heads),
+                                      .head_dim = head_dim,
+                                      .scale = 1.0F / std::sqrt(static_cast<float>(head_dim))};
+  Descriptor decoder{.family = config.string("model_type"),
+                     .vocabulary = config.integer("vocab_size"),
+                     .width = width,
+                     .context = config.integer("max_position_embeddings"),
+                     .tied_head = config.boolean("tie_word_embeddings", false),
+                     .names = hugging_face_names()};
+  check_sizes(attention, decoder, layer_count, config.path());
+  for (const int token : config.integers("eos_token_id")) {
+    decoder.end_tokens.push_back(token);
+  }
+  decoder.layers.assign(static_cast<std::size_t>(layer_count),
+                        dense_layer(attention, config.integer("intermediate_size")));
+  return decoder;
+}
+
+Descriptor dense_decoder(const GgufReader& file) {
+  const int width = file.integer("embedding_length");
+  const int heads = file.integer("attention.head_count");
+  const int layer_count = file.integer("block_count");
+  check(heads > 0, file.path(), "the model has no attention heads");
+  const int head_dim = file.integer("attention.key_length", width / heads);
+  check(file.integer("attention.value_length", head_dim) == head_dim, file.path(),
+        "keys and values of different length are not supported");
+  const AttentionDescriptor attention{.heads = heads,
+                                      .kv_heads = file.integer("attention.head_count_kv", heads),
+                                      .head_dim = head_dim,
+                                      .scale = 1.0F / std::sqrt(static_cast<float>(head_dim))};
+  TensorNames names = gguf_names();
+  Descriptor decoder{.family = file.architecture(),
+                     .vocabulary = file.tensor_rows(names.embedding + ".weight"),
+                     .width = width,
+                     .context = file.integer("context_length"),
+                     .tied_head = !file.has_tensor(names.head + ".weight"),
+                     .end_tokens = file.end_tokens(),
+                     .names = std::move(names)};
+  check_sizes(attention, decoder, layer_count, file.path());
+  decoder.layers.assign(static_cast<std::size_t>(layer_count),
+                        dense_layer(attention, file.integer("feed_forward_length")));
+  return decoder;
+}
+
+NormDescriptor rms_norm(const ConfigReader& config, std::string_view key) {
+  return {.eps = static_cast<float>(config.number(key))};
+}
+
+NormDescriptor rms_norm(const GgufReader& file) {
+  return {.eps = static_cast<float>(file.number("attention.layer_norm_rms_epsilon"))};
+}
+
+layers::Activation read_activation(const ConfigReader& config, std::string_view key) {
+  const std::string name = config.string(key);
+  if (name == "silu" || name == "swish") {
+    return layers::Activation::silu;
+  }
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") {
+    return layers::Activation::gelu_tanh;
+  }
+  if (name == "gelu") {
+    return layers::Activation::gelu_erf;
+  }
+  if (name == "relu") {
+    return layers::Activation::relu;
+  }
+  if (name == "relu2") {
+    return layers::Activation::relu_squared;
+  }
+  config.fail(key, "is '" + name + "', which is not supported");
+}
+
+void set_pre_norms(Descriptor& decoder, const NormDescriptor& norm) {
+  decoder.final_norm = norm;
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention_norm = norm;
+    layer.mlp_norm = norm;
+  }
+}
+
+void set_rope(Descriptor& decoder, const RopeSettings& settings, bool interleaved) {
+  const int head_dim = decoder.layers.front().attention.head_dim;
+  const RopeDescriptor rope =
+      make_rope(settings, static_cast<int>(settings.partial * head_dim), interleaved);
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention.rope = rope;
+  }
+  if (settings.context_limit) {
+    decoder.context = std::min(decoder.context, *settings.context_limit);
+  }
+}
+
+std::vector<bool> every_nth_full(std::size_t layers, int pattern) {
+  std::vector<bool> sliding(layers);
+  for (std::size_t i = 0; i < layers && pattern > 0; ++i) {
+    sliding[i] = (i + 1) % static_cast<std::size_t>(pattern) != 0;
+  }
+  return sliding;
+}
+
+std::vector<bool> sliding_layers(const ConfigReader& config, int pattern) {
+  const int layer_count = config.integer("num_hidden_layers");
+  const std::vector<std::string> types = config.strings("layer_types");
+  std::vector<bool> sliding = every_nth_full(static_cast<std::size_t>(layer_count), pattern);
+  if (types.empty()) {
+    return sliding;
+  }
+  if (types.size() != sliding.size()) {
+    config.fail("layer_types", "has " + std::to_string(types.size()) + " entries for " +
+                                   std::to_string(layer_count) + " layers");
+  }
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (types[i] != "full_attention" && types[i] != "sliding_attention") {
+      config.fail("layer_types", "names '" + types[i] + "', which is not supported");
+    }
+    sliding[i] = types[i] == "sliding_attention";
+  }
+  return sliding;
+}
+
+}  // namespace espalier::models

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <vector>
+
+#include "models/config_reader.h"
+#include "models/descriptor.h"
+#include "models/gguf_reader.h"
+#include "models/rope.h"
+
+namespace espalier::models {
+
+/// The layout that most dense decoders vary: pre-norm RMS layers of grouped-query attention with
+/// RoPE and a gated feed-forward part. A family starts from one of these and changes what differs.
+Descriptor dense_decoder(ConfigReader& config);
+Descriptor dense_decoder(const GgufReader& file);
+
+/// RMS norm with the epsilon under `key`.
+NormDescriptor rms_norm(const ConfigReader& config, std::string_view key = "rms_norm_eps");
+NormDescriptor rms_norm(const GgufReader& file);
+
+/// The activation that `config.json` names under `key`. Throws `LoadError` for an unknown one.
+layers::Activation read_activation(const ConfigReader& config, std::string_view key);
+
+/// Sets the norms before both parts, and the final one, to `norm`.
+void set_pre_norms(Descriptor& decoder, const NormDescriptor& norm);
+
+/// Gives every layer this RoPE, over the share of each head that the settings name.
+void set_rope(Descriptor& decoder, const RopeSettings& settings, bool interleaved = false);
+
+/// Which of `layers` layers slide when each `pattern`-th attends in full; none with pattern 0.
+std::vector<bool> every_nth_full(std::size_t layers, int pattern);
+
+/// Which layers slide, from `layer_types`, or by `pattern` where the file has none. Throws
+/// `LoadError` unless each layer has "full_attention" or "sliding_attention".
+std::vector<bool> sliding_layers(const ConfigReader& config, int pattern);
+
+}  // namespace espalier::models

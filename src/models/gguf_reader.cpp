@@ -1,0 +1,125 @@
+#include "models/gguf_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "layers/weight_reader.h"
+
+namespace espalier::models {
+namespace {
+
+/// Keys without influence on what a causal decoder answers, or that tensors' shapes state too.
+constexpr std::array inert_keys = {
+    "rope.scaling.finetuned",
+    "vocab_size",
+};
+
+}  // namespace
+
+GgufReader::GgufReader(std::shared_ptr<const arrays::GgufFile> file, layers::WeightReader& weights)
+    : file_(std::move(file)),
+      weights_(&weights),
+      architecture_(file_->metadata().require_string("general.architecture")) {}
+
+std::string GgufReader::full_key(std::string_view key) const {
+  std::string full = architecture_ + "." + std::string(key);
+  read_.insert(full);
+  return full;
+}
+
+void GgufReader::fail(std::string_view key, const std::string& reason) const {
+  throw base::LoadError(path() + ": '" + full_key(key) + "' " + reason + ".");
+}
+
+bool GgufReader::contains(std::string_view key) const {
+  return file_->metadata().contains(architecture_ + "." + std::string(key));
+}
+
+int GgufReader::integer(std::string_view key, std::optional<int> fallback) const {
+  const std::optional<std::int64_t> value = file_->metadata().integer(full_key(key));
+  if (!value && fallback) {
+    return *fallback;
+  }
+  if (!value) {
+    fail(key, "is missing");
+  }
+  if (*value < 0 || *value > std::numeric_limits<int>::max()) {
+    fail(key, "is " + std::to_string(*value) + ", which is out of range");
+  }
+  return static_cast<int>(*value);
+}
+
+double GgufReader::number(std::string_view key, std::optional<double> fallback) const {
+  const std::optional<double> value = file_->metadata().number(full_key(key));
+  if (!value && fallback) {
+    return *fallback;
+  }
+  if (!value) {
+    fail(key, "is missing");
+  }
+  return *value;
+}
+
+std::string GgufReader::string(std::string_view key, std::optional<std::string> fallback) const {
+  const std::optional<std::string> value = file_->metadata().string(full_key(key));
+  if (!value && fallback) {
+    return *fallback;
+  }
+  if (!value) {
+    fail(key, "is missing");
+  }
+  return *value;
+}
+
+void GgufReader::require_off(std::string_view key) const {
+  if (const int value = integer(key, 0); value != 0) {
+    fail(key, "is " + std::to_string(value) + ", which is not supported");
+  }
+}
+
+int GgufReader::tensor_rows(const std::string& name) const {
+  const arrays::TensorView* tensor = file_->find(name);
+  if (tensor == nullptr) {
+    throw base::LoadError(path() + ": tensor '" + name + "' is missing.");
+  }
+  if (tensor->shape.empty() || tensor->shape.front() > std::numeric_limits<int>::max()) {
+    throw base::LoadError(path() + ": tensor '" + name + "' is not a matrix of a usable size.");
+  }
+  return static_cast<int>(tensor->shape.front());
+}
+
+std::vector<float> GgufReader::factors(const std::string& name, int size) const {
+  return has_tensor(name) ? weights_->vector(name, size) : std::vector<float>{};
+}
+
+std::vector<std::int32_t> GgufReader::end_tokens() const {
+  std::vector<std::int32_t> tokens;
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
+    const std::optional<std::int64_t> id = file_->metadata().integer(key);
+    if (id && std::ranges::find(tokens, *id) == tokens.end()) {
+      tokens.push_back(static_cast<std::int32_t>(*id));
+    }
+  }
+  return tokens;
+}
+
+void GgufReader::check_all_read() const {
+  std::string names;
+  for (const auto& [key, value] : file_->metadata().values()) {
+    if (!key.starts_with(architecture_ + ".") || read_.contains(key) ||
+        std::ranges::find(inert_keys, key.substr(architecture_.size() + 1)) != inert_keys.end()) {
+      continue;
+    }
+    names += (names.empty() ? "'" : ", '") + key + "'";
+  }
+  if (!names.empty()) {
+    throw base::LoadError(path() + ": no meaning is known for " + names +
+                          ", and ignoring it might change the results.");
+  }
+}
+
+}  // namespace espalier::models

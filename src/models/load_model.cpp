@@ -1,0 +1,70 @@
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "arrays/gguf.h"
+#include "arrays/safetensors.h"
+#include "base/error.h"
+#include "layers/weight_reader.h"
+#include "models/audit.h"
+#include "models/config_reader.h"
+#include "models/decoder.h"
+#include "models/gguf_reader.h"
+#include "models/model.h"
+#include "models/registry.h"
+
+namespace espalier::models {
+namespace {
+
+namespace mx = mlx::core;
+
+ConfigReader open_config(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw base::LoadError(path.string() + ": cannot be opened.");
+  }
+  try {
+    return ConfigReader(path.string(), nlohmann::json::parse(file));
+  } catch (const nlohmann::json::parse_error& error) {
+    throw base::LoadError(path.string() + ": not valid JSON at byte " + std::to_string(error.byte) +
+                          ".");
+  }
+}
+
+mx::Dtype checkpoint_dtype(const ConfigReader& config) {
+  const std::string name = config.string("dtype", config.string("torch_dtype", "float32"));
+  if (name == "bfloat16") {
+    return mx::bfloat16;
+  }
+  if (name == "float16") {
+    return mx::float16;
+  }
+  if (name == "float32") {
+    return mx::float32;
+  }
+  config.fail("dtype", "is '" + name + "', which is not supported");
+}
+
+std::unique_ptr<Model> build(Descriptor descriptor, layers::WeightReader& weights,
+                             mx::Dtype default_dtype, const LoadOptions& options) {
+  DecoderModules modules = load_decoder(descriptor, weights, options.activations);
+  check_all_tensors_read(descriptor, weights);
+  return std::make_unique<Decoder>(std::move(descriptor), std::move(modules),
+                                   options.dtype.value_or(default_dtype));
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {
+  if (std::filesystem::is_directory(path)) {
+    ConfigReader config = open_config(path / "config.json");
+    Descriptor descriptor = describe_model(config);
+    layers::WeightReader weights(arrays::open_safetensors_folder(path));
+    return build(std::move(descriptor), weights, checkpoint_dtype(config), options);
+  }
+  const std::shared_ptr<const arrays::GgufFile> file = arrays::GgufFile::open(path);
+  layers::WeightReader weights(file);
+  return build(describe_model(GgufReader(file, weights)), weights, mx::float32, options);
+}
+
+}  // namespace espalier::models

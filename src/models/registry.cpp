@@ -1,0 +1,84 @@
+#include "models/registry.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "models/families/gemma3.h"
+#include "models/families/llama.h"
+
+namespace espalier::models {
+namespace {
+
+// One line a family, alphabetical.
+constexpr std::array families = {
+    Family{"gemma3_text", "gemma3", read_gemma3, read_gemma3},
+    Family{"llama", "llama", read_llama, read_llama},
+};
+
+/// Levenshtein distance.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+[[noreturn]] void fail_unknown(const std::string& path, const std::string& what,
+                               const std::string& name, std::string_view Family::*member) {
+  constexpr std::size_t shown = 5;
+  std::set<std::pair<std::size_t, std::string_view>> nearest;
+  for (const Family& family : families) {
+    if (!(family.*member).empty()) {
+      nearest.insert({distance(name, family.*member), family.*member});
+    }
+  }
+  std::string names;
+  std::size_t count = 0;
+  for (const auto& [unused, candidate] : nearest) {
+    if (count++ == shown) {
+      break;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(candidate);
+  }
+  throw base::LoadError(path + ": " + what + " '" + name +
+                        "' is not supported; the nearest that are: " + names + ".");
+}
+
+}  // namespace
+
+Descriptor describe_model(ConfigReader& config) {
+  const std::string name = config.string("model_type");
+  const auto* family = std::ranges::find(families, name, &Family::model_type);
+  if (family == families.end() || family->from_config == nullptr) {
+    fail_unknown(config.path(), "the model type", name, &Family::model_type);
+  }
+  Descriptor descriptor = family->from_config(config);
+  config.ignore("dtype");
+  config.ignore("torch_dtype");
+  config.check_all_read();
+  return descriptor;
+}
+
+Descriptor describe_model(const GgufReader& file) {
+  const auto* family = std::ranges::find(families, file.architecture(), &Family::architecture);
+  if (family == families.end() || family->from_gguf == nullptr) {
+    fail_unknown(file.path(), "the architecture", file.architecture(), &Family::architecture);
+  }
+  Descriptor descriptor = family->from_gguf(file);
+  file.check_all_read();
+  return descriptor;
+}
+
+}  // namespace espalier::models

@@ -1,0 +1,209 @@
+#include "models/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+namespace espalier::models {
+namespace {
+
+template <typename... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+
+double yarn_magnitude(double factor, double scale = 1) {
+  return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;
+}
+
+YarnRope read_yarn(const ConfigReader& rope, double context) {
+  YarnRope yarn{.factor = 1,
+                .original_context = rope.number("original_max_position_embeddings", context),
+                .beta_fast = rope.number("beta_fast", 32),
+                .beta_slow = rope.number("beta_slow", 1),
+                .truncate = rope.boolean("truncate", true),
+                .magnitude = std::nullopt};
+  yarn.factor = rope.number("factor", context / yarn.original_context);
+  const double scale = rope.number("mscale", 0);
+  const double scale_all = rope.number("mscale_all_dim", 0);
+  if (rope.contains("attention_factor")) {
+    yarn.magnitude = rope.number("attention_factor");
+  } else if (scale != 0 && scale_all != 0) {
+    yarn.magnitude = yarn_magnitude(yarn.factor, scale) / yarn_magnitude(yarn.factor, scale_all);
+  }
+  return yarn;
+}
+
+/// LongRoPE has one set of factors up to the original context and another for longer sequences,
+/// chosen by the length a sequence reaches in the end. A token's keys may not depend on what comes
+/// later, so the short set is used and the context ends where it ends.
+void read_long_rope(const ConfigReader& config, const ConfigReader& rope, RopeSettings& settings) {
+  const double context = config.integer("max_position_embeddings");
+  const int original = config.contains("original_max_position_embeddings")
+                           ? config.integer("original_max_position_embeddings")
+                           : rope.integer("original_max_position_embeddings");
+  rope.ignore("original_max_position_embeddings");
+  rope.ignore("long_factor");
+  const double factor = rope.number("factor", context / original);
+  const double magnitude = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
+  settings.scaling = FactorsRope{.factors = rope.numbers("short_factor"),
+                                 .magnitude = rope.number("attention_factor", magnitude)};
+  settings.context_limit = original;
+}
+
+void read_scaling(const ConfigReader& config, const ConfigReader& rope, RopeSettings& settings) {
+  const std::string type = rope.string("rope_type", rope.string("type", "default"));
+  rope.ignore("type");
+  if (type == "default") {
+    return;
+  }
+  const double context = config.integer("max_position_embeddings");
+  if (type == "linear") {
+    settings.scaling = LinearRope{.factor = rope.number("factor")};
+  } else if (type == "dynamic") {
+    // The base changes only for sequences longer than the trained context.
+    rope.ignore("factor");
+    settings.context_limit = static_cast<int>(context);
+  } else if (type == "llama3") {
+    settings.scaling =
+        Llama3Rope{.factor = rope.number("factor"),
+                   .low_freq_factor = rope.number("low_freq_factor"),
+                   .high_freq_factor = rope.number("high_freq_factor"),
+                   .original_context = rope.number("original_max_position_embeddings")};
+  } else if (type == "yarn") {
+    settings.scaling = read_yarn(rope, context);
+  } else if (type == "longrope" || type == "su") {
+    read_long_rope(config, rope, settings);
+  } else {
+    rope.fail("rope_type", "is '" + type + "', which is not supported");
+  }
+}
+
+std::vector<double> llama3_frequencies(std::vector<double> frequencies, const Llama3Rope& rope) {
+  const double long_wave = rope.original_context / rope.low_freq_factor;
+  const double short_wave = rope.original_context / rope.high_freq_factor;
+  for (double& frequency : frequencies) {
+    const double wave = 2 * std::numbers::pi / frequency;
+    if (wave > long_wave) {
+      frequency /= rope.factor;
+    } else if (wave >= short_wave) {
+      const double smooth = (rope.original_context / wave - rope.low_freq_factor) /
+                            (rope.high_freq_factor - rope.low_freq_factor);
+      frequency = (1 - smooth) * frequency / rope.factor + smooth * frequency;
+    }
+  }
+  return frequencies;
+}
+
+std::vector<double> yarn_frequencies(std::vector<double> frequencies, const YarnRope& rope,
+                                     double theta) {
+  const double dims = 2.0 * static_cast<double>(frequencies.size());
+  // The dimension whose wavelength fits `rotations` times into the original context.
+  const auto dimension = [&](double rotations) {
+    return dims * std::log(rope.original_context / (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(theta));
+  };
+  double low = dimension(rope.beta_fast);
+  double high = dimension(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dims - 1);
+  if (low == high) {
+    high += 0.001;
+  }
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    frequencies[i] = frequencies[i] / rope.factor * ramp + frequencies[i] * (1 - ramp);
+  }
+  return frequencies;
+}
+
+}  // namespace
+
+RopeSettings read_rope(const ConfigReader& config, std::string_view layer_type,
+                       double default_theta) {
+  RopeSettings settings{.theta = default_theta, .partial = 1, .scaling = {}, .context_limit = {}};
+  settings.partial = config.number("partial_rotary_factor", 1);
+  if (std::optional<ConfigReader> rope = config.object("rope_parameters")) {
+    if (!layer_type.empty() && rope->is_object(layer_type)) {
+      rope = rope->object(layer_type);
+    }
+    settings.theta = rope->number("rope_theta", config.number("rope_theta", default_theta));
+    settings.partial = rope->number("partial_rotary_factor", settings.partial);
+    read_scaling(config, *rope, settings);
+    return settings;
+  }
+  settings.theta = config.number("rope_theta", default_theta);
+  if (const std::optional<ConfigReader> rope = config.object("rope_scaling")) {
+    read_scaling(config, *rope, settings);
+  }
+  return settings;
+}
+
+RopeSettings read_rope(const GgufReader& file, int head_dim, double default_theta) {
+  const int dims = file.integer("rope.dimension_count", head_dim);
+  RopeSettings settings{.theta = file.number("rope.freq_base", default_theta),
+                        .partial = static_cast<double>(dims) / head_dim,
+                        .context_limit = {}};
+  const std::vector<float> factors = file.factors("rope_freqs.weight", dims / 2);
+  const std::string type = file.string("rope.scaling.type", "none");
+  const double factor = file.number("rope.scaling.factor", file.number("rope.scale_linear", 1));
+  const double original =
+      file.integer("rope.scaling.original_context_length", file.integer("context_length"));
+  const double magnitude = file.number("rope.scaling.attn_factor", 1);
+  if (type == "yarn") {
+    settings.scaling = YarnRope{.factor = factor,
+                                .original_context = original,
+                                .beta_fast = file.number("rope.scaling.yarn_beta_fast", 32),
+                                .beta_slow = file.number("rope.scaling.yarn_beta_slow", 1),
+                                .truncate = true,
+                                .magnitude = magnitude * yarn_magnitude(factor)};
+  } else if (type != "none" && type != "linear") {
+    file.fail("rope.scaling.type", "is '" + type + "', which is not supported");
+  } else if (!factors.empty()) {
+    settings.scaling =
+        FactorsRope{.factors = {factors.begin(), factors.end()}, .magnitude = magnitude};
+  } else if (factor != 1 && factor != 0) {
+    settings.scaling = LinearRope{.factor = factor};
+  }
+  return settings;
+}
+
+RopeDescriptor make_rope(const RopeSettings& settings, int dims, bool interleaved) {
+  std::vector<double> frequencies(static_cast<std::size_t>(dims / 2));
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = std::pow(settings.theta, -2.0 * static_cast<double>(i) / dims);
+  }
+  double magnitude = 1;
+  std::visit(Overloaded{[](const std::monostate&) {},
+                        [&](const LinearRope& rope) {
+                          for (double& frequency : frequencies) {
+                            frequency /= rope.factor;
+                          }
+                        },
+                        [&](const Llama3Rope& rope) {
+                          frequencies = llama3_frequencies(std::move(frequencies), rope);
+                        },
+                        [&](const YarnRope& rope) {
+                          frequencies =
+                              yarn_frequencies(std::move(frequencies), rope, settings.theta);
+                          magnitude = rope.magnitude.value_or(yarn_magnitude(rope.factor));
+                        },
+                        [&](const FactorsRope& rope) {
+                          for (std::size_t i = 0; i < frequencies.size(); ++i) {
+                            frequencies[i] /= rope.factors.at(i);
+                          }
+                          magnitude = rope.magnitude;
+                        }},
+             settings.scaling);
+  return {.dims = dims,
+          .interleaved = interleaved,
+          .inv_freq = {frequencies.begin(), frequencies.end()},
+          .magnitude = static_cast<float>(magnitude)};
+}
+
+}  // namespace espalier::models
