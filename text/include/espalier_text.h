@@ -1,0 +1,130 @@
+/* The C interface of the text library: tokenizers and chat templates.
+ *
+ * Functions that can fail return null or a status other than ESPALIER_TEXT_OK and leave a message
+ * for espalier_text_last_error on the calling thread. Nothing here throws or aborts. Objects are
+ * immutable unless said otherwise and may be used by several threads at once. Text is UTF-8.
+ * Pointers taken are only read during the call; what the library returns is freed by its own
+ * functions.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+  ESPALIER_TEXT_OK = 0,
+  ESPALIER_TEXT_FAILED = 1,
+  ESPALIER_TEXT_REFUSED = 2, /* a template raised an exception of its own */
+} espalier_text_status;
+
+typedef enum {
+  ESPALIER_TEXT_RECOGNISE = 0, /* special tokens in the text become their ids */
+  ESPALIER_TEXT_ADD = 1,       /* and the tokenizer adds its own around it */
+  ESPALIER_TEXT_LITERAL = 2,   /* all text is plain text */
+} espalier_text_special;
+
+/* Borrowed bytes; data may be null when size is 0. */
+typedef struct {
+  const uint8_t* data;
+  size_t size;
+} espalier_text_bytes;
+
+/* Owned by the library; freed with espalier_text_buffer_free. */
+typedef struct {
+  uint8_t* data;
+  size_t size;
+} espalier_text_buffer;
+
+/* Owned by the library; freed with espalier_text_ids_free. */
+typedef struct {
+  uint32_t* data;
+  size_t size;
+} espalier_text_ids;
+
+typedef struct espalier_text_tokenizer espalier_text_tokenizer;
+typedef struct espalier_text_stream espalier_text_stream;
+typedef struct espalier_text_template espalier_text_template;
+
+/* The last failure's message on this thread; valid until the next call on it. */
+espalier_text_bytes espalier_text_last_error(void);
+
+void espalier_text_buffer_free(espalier_text_buffer buffer);
+void espalier_text_ids_free(espalier_text_ids ids);
+
+/* The keys below tokenizer.ggml. in a GGUF file. Arrays that the file lacks are empty, ids and flags
+ * it lacks are negative. */
+typedef struct {
+  espalier_text_bytes model;
+  espalier_text_bytes pre;
+  const espalier_text_bytes* tokens;
+  size_t token_count;
+  const int32_t* types;
+  size_t type_count;
+  const float* scores;
+  size_t score_count;
+  const espalier_text_bytes* merges;
+  size_t merge_count;
+  espalier_text_bytes precompiled_charsmap;
+  int64_t bos, eos, unknown, separator;
+  int32_t add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+} espalier_text_gguf_vocabulary;
+
+/* Reads the content of a tokenizer.json. */
+espalier_text_tokenizer* espalier_text_tokenizer_from_json(espalier_text_bytes json);
+espalier_text_tokenizer* espalier_text_tokenizer_from_gguf(
+    const espalier_text_gguf_vocabulary* vocabulary);
+void espalier_text_tokenizer_free(espalier_text_tokenizer* tokenizer);
+
+/* Text that is not valid UTF-8 has replacement characters in place of what is not. */
+espalier_text_status espalier_text_encode(const espalier_text_tokenizer* tokenizer,
+                                          espalier_text_bytes text, espalier_text_special special,
+                                          espalier_text_ids* ids);
+espalier_text_status espalier_text_decode(const espalier_text_tokenizer* tokenizer,
+                                          const uint32_t* ids, size_t count, int skip_special,
+                                          espalier_text_buffer* text);
+/* The bytes a token adds to a text; none for an unknown id. */
+espalier_text_status espalier_text_token_bytes(const espalier_text_tokenizer* tokenizer,
+                                               uint32_t id, espalier_text_buffer* bytes);
+/* The token's entry in the vocabulary; empty for an unknown id. */
+espalier_text_status espalier_text_token_name(const espalier_text_tokenizer* tokenizer, uint32_t id,
+                                              espalier_text_buffer* name);
+/* Negative for a name without an id. */
+int64_t espalier_text_token_id(const espalier_text_tokenizer* tokenizer, espalier_text_bytes name);
+int espalier_text_is_special(const espalier_text_tokenizer* tokenizer, uint32_t id);
+/* One more than the highest id. */
+uint32_t espalier_text_vocabulary_size(const espalier_text_tokenizer* tokenizer);
+
+/* A decoder that takes ids one by one; for one thread at a time. It keeps the tokenizer alive. */
+espalier_text_stream* espalier_text_stream_new(const espalier_text_tokenizer* tokenizer,
+                                               int skip_special);
+void espalier_text_stream_free(espalier_text_stream* stream);
+espalier_text_status espalier_text_stream_push(espalier_text_stream* stream, uint32_t id,
+                                               espalier_text_buffer* text);
+espalier_text_status espalier_text_stream_finish(espalier_text_stream* stream,
+                                                 espalier_text_buffer* text);
+
+/* JSON texts; an empty one is as null. */
+typedef struct {
+  espalier_text_bytes messages;
+  espalier_text_bytes tools;
+  espalier_text_bytes documents;
+  espalier_text_bytes kwargs;
+  espalier_text_bytes special_tokens;
+  int add_generation_prompt;
+  int continue_final_message;
+  int64_t local_seconds; /* since 1970-01-01 00:00 of the local clock */
+} espalier_text_render_input;
+
+espalier_text_template* espalier_text_template_compile(espalier_text_bytes source);
+void espalier_text_template_free(espalier_text_template* chat_template);
+espalier_text_status espalier_text_template_render(const espalier_text_template* chat_template,
+                                                   const espalier_text_render_input* input,
+                                                   espalier_text_buffer* text);
+
+#ifdef __cplusplus
+}
+#endif

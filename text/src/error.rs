@@ -1,0 +1,42 @@
+//! The one error type of this library.
+
+use std::fmt;
+
+/// What went wrong, in one sentence.
+#[derive(Debug)]
+pub enum TextError {
+    /// Input that cannot be used, or an engine error while rendering.
+    Failed(String),
+    /// A template called `raise_exception`: its own message.
+    Refused(String),
+}
+
+impl TextError {
+    pub fn failed(message: impl Into<String>) -> Self {
+        TextError::Failed(message.into())
+    }
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TextError::Failed(message) | TextError::Refused(message) => {
+                formatter.write_str(message)
+            }
+        }
+    }
+}
+
+impl std::error::Error for TextError {}
+
+impl From<Box<dyn std::error::Error + Send + Sync>> for TextError {
+    fn from(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        TextError::Failed(error.to_string())
+    }
+}
+
+impl From<serde_json::Error> for TextError {
+    fn from(error: serde_json::Error) -> Self {
+        TextError::Failed(error.to_string())
+    }
+}

@@ -1,0 +1,246 @@
+//! Tokenizers and streaming decoders.
+
+use std::sync::Arc;
+
+use super::{
+    free_object, give_bytes, give_ids, guarded, new_object, slice, status, Buffer, Bytes, Ids,
+};
+use crate::error::TextError;
+use crate::gguf_vocabulary::GgufVocabulary;
+use crate::stream::StreamDecoder;
+use crate::tokenizer::{SpecialTokens, TextTokenizer};
+
+pub struct TokenizerHandle(Arc<TextTokenizer>);
+
+#[repr(C)]
+pub struct RawGgufVocabulary {
+    model: Bytes,
+    pre: Bytes,
+    tokens: *const Bytes,
+    token_count: usize,
+    types: *const i32,
+    type_count: usize,
+    scores: *const f32,
+    score_count: usize,
+    merges: *const Bytes,
+    merge_count: usize,
+    precompiled_charsmap: Bytes,
+    bos: i64,
+    eos: i64,
+    unknown: i64,
+    separator: i64,
+    add_bos: i32,
+    add_eos: i32,
+    add_space_prefix: i32,
+    remove_extra_whitespaces: i32,
+}
+
+/// # Safety
+/// `json` must be readable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_tokenizer_from_json(json: Bytes) -> *mut TokenizerHandle {
+    new_object(guarded(|| {
+        let tokenizer = TextTokenizer::from_json(json.as_slice())?;
+        Ok(TokenizerHandle(Arc::new(tokenizer)))
+    }))
+}
+
+/// # Safety
+/// `vocabulary` and all it points to must be readable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_tokenizer_from_gguf(
+    vocabulary: *const RawGgufVocabulary,
+) -> *mut TokenizerHandle {
+    new_object(guarded(|| {
+        let tokenizer = read_vocabulary(&*vocabulary)?.build()?;
+        Ok(TokenizerHandle(Arc::new(tokenizer)))
+    }))
+}
+
+unsafe fn read_vocabulary(raw: &RawGgufVocabulary) -> Result<GgufVocabulary<'_>, TextError> {
+    Ok(GgufVocabulary {
+        model: raw.model.as_str()?,
+        pre: raw.pre.as_str()?,
+        tokens: strings(raw.tokens, raw.token_count)?,
+        types: slice(raw.types, raw.type_count),
+        scores: slice(raw.scores, raw.score_count),
+        merges: strings(raw.merges, raw.merge_count)?,
+        precompiled_charsmap: raw.precompiled_charsmap.as_slice(),
+        bos: u32::try_from(raw.bos).ok(),
+        eos: u32::try_from(raw.eos).ok(),
+        unknown: u32::try_from(raw.unknown).ok(),
+        separator: u32::try_from(raw.separator).ok(),
+        add_bos: flag(raw.add_bos),
+        add_eos: flag(raw.add_eos),
+        add_space_prefix: flag(raw.add_space_prefix),
+        remove_extra_whitespaces: flag(raw.remove_extra_whitespaces),
+    })
+}
+
+unsafe fn strings<'a>(data: *const Bytes, count: usize) -> Result<Vec<&'a str>, TextError> {
+    slice(data, count)
+        .iter()
+        .map(|bytes| bytes.as_str())
+        .collect()
+}
+
+fn flag(value: i32) -> Option<bool> {
+    (value >= 0).then_some(value != 0)
+}
+
+/// # Safety
+/// `tokenizer` must come from this library and not have been freed.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_tokenizer_free(tokenizer: *mut TokenizerHandle) {
+    free_object(tokenizer);
+}
+
+/// # Safety
+/// `tokenizer` must be alive, `text` readable, `ids` writable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_encode(
+    tokenizer: *const TokenizerHandle,
+    text: Bytes,
+    special: i32,
+    ids: *mut Ids,
+) -> i32 {
+    status(guarded(|| {
+        let special = match special {
+            0 => SpecialTokens::Recognise,
+            1 => SpecialTokens::Add,
+            2 => SpecialTokens::Literal,
+            _ => return Err(TextError::failed("unknown treatment of special tokens")),
+        };
+        let text = String::from_utf8_lossy(text.as_slice());
+        let encoded = (*tokenizer).0.encode(&text, special)?;
+        ids.write(give_ids(encoded));
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// `tokenizer` must be alive, `ids` point to `count` ids, `text` be writable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_decode(
+    tokenizer: *const TokenizerHandle,
+    ids: *const u32,
+    count: usize,
+    skip_special: i32,
+    text: *mut Buffer,
+) -> i32 {
+    status(guarded(|| {
+        let decoded = (*tokenizer)
+            .0
+            .decode(slice(ids, count), skip_special != 0)?;
+        text.write(give_bytes(decoded.into_bytes()));
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// `tokenizer` must be alive, `bytes` writable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_token_bytes(
+    tokenizer: *const TokenizerHandle,
+    id: u32,
+    bytes: *mut Buffer,
+) -> i32 {
+    status(guarded(|| {
+        bytes.write(give_bytes((*tokenizer).0.token_bytes(id)));
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// `tokenizer` must be alive, `name` writable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_token_name(
+    tokenizer: *const TokenizerHandle,
+    id: u32,
+    name: *mut Buffer,
+) -> i32 {
+    status(guarded(|| {
+        let found = (*tokenizer).0.token_name(id).unwrap_or_default();
+        name.write(give_bytes(found.into_bytes()));
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// `tokenizer` must be alive, `name` readable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_token_id(
+    tokenizer: *const TokenizerHandle,
+    name: Bytes,
+) -> i64 {
+    guarded(|| Ok((*tokenizer).0.token_id(name.as_str()?)))
+        .ok()
+        .flatten()
+        .map_or(-1, i64::from)
+}
+
+/// # Safety
+/// `tokenizer` must be alive.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_is_special(
+    tokenizer: *const TokenizerHandle,
+    id: u32,
+) -> i32 {
+    i32::from((*tokenizer).0.is_special(id))
+}
+
+/// # Safety
+/// `tokenizer` must be alive.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_vocabulary_size(tokenizer: *const TokenizerHandle) -> u32 {
+    (*tokenizer).0.size()
+}
+
+/// # Safety
+/// `tokenizer` must be alive.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_stream_new(
+    tokenizer: *const TokenizerHandle,
+    skip_special: i32,
+) -> *mut StreamDecoder {
+    new_object(guarded(|| {
+        let tokenizer = Arc::clone(&(*tokenizer).0);
+        Ok(StreamDecoder::new(tokenizer, skip_special != 0))
+    }))
+}
+
+/// # Safety
+/// `stream` must come from this library and not have been freed.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_stream_free(stream: *mut StreamDecoder) {
+    free_object(stream);
+}
+
+/// # Safety
+/// `stream` must be alive and used by no other thread, `text` writable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_stream_push(
+    stream: *mut StreamDecoder,
+    id: u32,
+    text: *mut Buffer,
+) -> i32 {
+    status(guarded(|| {
+        let piece = (*stream).push(id)?;
+        text.write(give_bytes(piece.into_bytes()));
+        Ok(())
+    }))
+}
+
+/// # Safety
+/// As for `espalier_text_stream_push`.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_stream_finish(
+    stream: *mut StreamDecoder,
+    text: *mut Buffer,
+) -> i32 {
+    status(guarded(|| {
+        let piece = (*stream).finish()?;
+        text.write(give_bytes(piece.into_bytes()));
+        Ok(())
+    }))
+}

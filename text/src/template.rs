@@ -1,0 +1,303 @@
+//! Chat templates with the environment that transformers gives them.
+
+use std::io;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{Environment, Value};
+use serde_json::{Map, Value as Json};
+
+use crate::error::TextError;
+use crate::template_clock::Moment;
+use crate::template_filters;
+use crate::template_methods;
+
+const NAME: &str = "chat_template";
+/// Put behind the last message's text to find its end in the output.
+const CONTINUE_MARKER: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// Bounds for templates, which are foreign code.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Instructions, roughly.
+    pub fuel: u64,
+    pub output_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            fuel: 50_000_000,
+            output_bytes: 64 << 20,
+        }
+    }
+}
+
+/// What a template is given.
+pub struct RenderInput {
+    pub messages: Json,
+    /// `Null` when not given, which is what the template sees.
+    pub tools: Json,
+    pub documents: Json,
+    pub special_tokens: Map<String, Json>,
+    /// Further variables.
+    pub kwargs: Map<String, Json>,
+    pub add_generation_prompt: bool,
+    pub continue_final_message: bool,
+    pub now: Moment,
+}
+
+/// A compiled template. Immutable and thread-safe.
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    limits: Limits,
+}
+
+impl ChatTemplate {
+    pub fn compile(source: &str, limits: Limits) -> Result<Self, TextError> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
+            .map_err(describe)?;
+        environment.set_syntax(syntax);
+        environment.set_fuel(Some(limits.fuel));
+        environment.set_unknown_method_callback(template_methods::call);
+        template_filters::install(&mut environment);
+        environment
+            .add_template_owned(NAME, without_generation_tags(source))
+            .map_err(describe)?;
+        Ok(Self {
+            environment,
+            limits,
+        })
+    }
+
+    pub fn render(&self, mut input: RenderInput) -> Result<String, TextError> {
+        normalize_messages(&mut input.messages)?;
+        if input.continue_final_message {
+            if input.add_generation_prompt {
+                return Err(TextError::failed(
+                    "a prompt can either continue the final message or begin a new one",
+                ));
+            }
+            mark_final_message(&mut input.messages)?;
+        }
+        let text = self.render_context(context(&input))?;
+        if input.continue_final_message {
+            cut_at_marker(text)
+        } else {
+            Ok(text)
+        }
+    }
+
+    fn render_context(&self, context: Value) -> Result<String, TextError> {
+        let template = self.environment.get_template(NAME).map_err(describe)?;
+        let mut output = BoundedOutput {
+            bytes: Vec::new(),
+            limit: self.limits.output_bytes,
+        };
+        template
+            .render_captured_to(context, &mut output)
+            .map_err(describe)?;
+        String::from_utf8(output.bytes).map_err(|error| TextError::failed(error.to_string()))
+    }
+}
+
+struct BoundedOutput {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+impl io::Write for BoundedOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.limit {
+            return Err(io::Error::other(format!(
+                "the template wrote more than {} bytes",
+                self.limit
+            )));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn context(input: &RenderInput) -> Value {
+    let mut variables: Vec<(String, Value)> = Vec::new();
+    let mut set = |name: &str, value: Value| variables.push((name.to_owned(), value));
+    for (name, token) in &input.special_tokens {
+        set(name, Value::from(Serde(token)));
+    }
+    set(
+        template_filters::CLOCK,
+        template_filters::clock_function(input.now),
+    );
+    set("messages", Value::from(Serde(&input.messages)));
+    set("tools", Value::from(Serde(&input.tools)));
+    set("documents", Value::from(Serde(&input.documents)));
+    set(
+        "add_generation_prompt",
+        Value::from(input.add_generation_prompt),
+    );
+    for (name, value) in &input.kwargs {
+        set(name, Value::from(Serde(value)));
+    }
+    variables.into_iter().collect()
+}
+
+/// Drops keys without a value and gives reasoning under both of its names.
+fn normalize_messages(messages: &mut Json) -> Result<(), TextError> {
+    let Json::Array(messages) = messages else {
+        return Err(TextError::failed("messages must be an array"));
+    };
+    for message in messages {
+        let Json::Object(message) = message else {
+            return Err(TextError::failed("each message must be an object"));
+        };
+        message.retain(|_, value| !value.is_null());
+        for (from, to) in [
+            ("reasoning_content", "thinking"),
+            ("thinking", "reasoning_content"),
+        ] {
+            if !message.contains_key(to) {
+                if let Some(reasoning) = message.get(from).cloned() {
+                    message.insert(to.to_owned(), reasoning);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn mark_final_message(messages: &mut Json) -> Result<(), TextError> {
+    let text = messages
+        .as_array_mut()
+        .and_then(|messages| messages.last_mut())
+        .and_then(|message| message.get_mut("content"))
+        .and_then(final_text)
+        .ok_or_else(|| TextError::failed("the final message has no text to continue"))?;
+    text.push_str(CONTINUE_MARKER);
+    Ok(())
+}
+
+fn final_text(content: &mut Json) -> Option<&mut String> {
+    match content {
+        Json::String(text) => Some(text),
+        Json::Array(parts) => {
+            let last = parts
+                .iter_mut()
+                .rev()
+                .find_map(|part| part.get_mut("text"))?;
+            match last {
+                Json::String(text) => Some(text),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+fn cut_at_marker(mut text: String) -> Result<String, TextError> {
+    let position = text
+        .rfind(CONTINUE_MARKER.trim_end())
+        .ok_or_else(|| TextError::failed("the template drops the final message's text"))?;
+    let kept = text[position..].starts_with(CONTINUE_MARKER);
+    text.truncate(position);
+    if !kept {
+        // The template trims the message, so what precedes the marker is trimmed too.
+        text.truncate(text.trim_end().len());
+    }
+    Ok(text)
+}
+
+/// `{% generation %}` marks what the assistant said, for training; here it has no effect.
+fn without_generation_tags(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let (before, tag) = rest.split_at(start);
+        text.push_str(before);
+        let Some(length) = tag.find("%}").map(|end| end + 2) else {
+            rest = tag;
+            break;
+        };
+        let (tag, after) = tag.split_at(length);
+        let name = tag[2..length - 2].trim_matches(|c: char| c.is_whitespace() || "-+".contains(c));
+        match name {
+            "generation" => text.push_str(&tag.replace("generation", "if true")),
+            "endgeneration" => text.push_str(&tag.replace("endgeneration", "endif")),
+            _ => text.push_str(tag),
+        }
+        rest = after;
+    }
+    text.push_str(rest);
+    text
+}
+
+fn describe(error: minijinja::Error) -> TextError {
+    if let Some(message) = template_filters::refusal(&error) {
+        return TextError::Refused(message);
+    }
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    TextError::Failed(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render(source: &str) -> Result<String, TextError> {
+        let limits = Limits {
+            fuel: 100_000,
+            output_bytes: 1000,
+        };
+        ChatTemplate::compile(source, limits)?.render(RenderInput {
+            messages: serde_json::json!([{"role": "user", "content": "hi", "name": null}]),
+            tools: Json::Null,
+            documents: Json::Null,
+            special_tokens: Map::new(),
+            kwargs: Map::new(),
+            add_generation_prompt: true,
+            continue_final_message: false,
+            now: Moment::from_local_seconds(0),
+        })
+    }
+
+    #[test]
+    fn generation_tags_have_no_effect() {
+        let text = render("a {%- generation -%} b {% endgeneration %}c").unwrap_or_default();
+        assert_eq!(text, "ab c");
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_message() {
+        let error = render("{{ raise_exception('no ' ~ messages[0].role) }}");
+        assert!(matches!(error, Err(TextError::Refused(message)) if message == "no user"));
+    }
+
+    #[test]
+    fn endless_templates_stop() {
+        let loops = "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}";
+        assert!(matches!(render(loops), Err(TextError::Failed(_))));
+        let writes = "{% for i in range(999) %}0123456789{% endfor %}";
+        let message = render(writes).err().map(|error| error.to_string());
+        assert!(message.is_some_and(|text| text.contains("1000 bytes")));
+    }
+
+    #[test]
+    fn null_keys_are_dropped() {
+        let text = render("{{ 'name' in messages[0] }} {{ strftime_now('%Y') }}");
+        assert_eq!(text.unwrap_or_default(), "False 1970");
+    }
+}
