@@ -1,14 +1,9 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
-
-#include <nlohmann/json_fwd.hpp>
 
 namespace espalier::chat {
 
@@ -37,13 +32,5 @@ class ChatTemplate {
 /// Compiles named variants; "default" is the plain one. Throws `LoadError` naming `source`.
 std::shared_ptr<const ChatTemplate> compile_template(
     const std::map<std::string, std::string>& variants, const std::string& source);
-
-/// A checkpoint folder's templates (tokenizer_config.json, chat_template.jinja, chat_template.json,
-/// additional_chat_templates/) and special token strings. Variants are empty when there are none.
-struct TemplateFiles {
-  std::map<std::string, std::string> variants;
-  std::map<std::string, std::string> special_tokens;
-};
-TemplateFiles read_template_files(const std::filesystem::path& folder);
 
 }  // namespace espalier::chat

@@ -1,0 +1,183 @@
+#include "tokenizer/tokenizer.h"
+
+#include <stdexcept>
+#include <utility>
+
+#include "base/error.h"
+#include "tokenizer/json_file.h"
+#include "tokenizer/template_files.h"
+#include "tokenizer/text_library.h"
+
+namespace espalier::tokenizer {
+namespace {
+
+void check(espalier_text_status status) {
+  if (status != ESPALIER_TEXT_OK) throw std::runtime_error("[tokenizer] " + last_text_error());
+}
+
+/// Calls a library function that fills a buffer.
+template <typename Function, typename... Arguments>
+std::string text_of(Function function, Arguments... arguments) {
+  espalier_text_buffer buffer{};
+  check(function(arguments..., &buffer));
+  return take(buffer);
+}
+
+struct FreeStream {
+  void operator()(espalier_text_stream* stream) const { espalier_text_stream_free(stream); }
+};
+
+class LibraryStream : public StreamDecoder {
+ public:
+  explicit LibraryStream(espalier_text_stream* stream) : stream_(stream) {}
+
+  std::string push(TokenId id) override {
+    return text_of(espalier_text_stream_push, stream_.get(), static_cast<std::uint32_t>(id));
+  }
+  std::string finish() override { return text_of(espalier_text_stream_finish, stream_.get()); }
+
+ private:
+  std::unique_ptr<espalier_text_stream, FreeStream> stream_;
+};
+
+struct FreeTokenizer {
+  void operator()(espalier_text_tokenizer* tokenizer) const {
+    espalier_text_tokenizer_free(tokenizer);
+  }
+};
+using TokenizerHandle = std::unique_ptr<espalier_text_tokenizer, FreeTokenizer>;
+
+class LibraryTokenizer : public Tokenizer {
+ public:
+  LibraryTokenizer(TokenizerHandle handle, std::optional<TokenId> bos, std::optional<TokenId> eos)
+      : handle_(std::move(handle)), bos_(bos), eos_(eos) {}
+
+  std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override {
+    espalier_text_ids ids{};
+    check(espalier_text_encode(handle_.get(), as_bytes(text), mode(special), &ids));
+    std::vector<TokenId> copy(ids.data, ids.data + ids.size);
+    espalier_text_ids_free(ids);
+    return copy;
+  }
+
+  std::string decode(std::span<const TokenId> ids, bool skip_special) const override {
+    const auto* data = reinterpret_cast<const std::uint32_t*>(ids.data());
+    return text_of(espalier_text_decode, handle_.get(), data, ids.size(), int{skip_special});
+  }
+
+  std::unique_ptr<StreamDecoder> stream(bool skip_special) const override {
+    auto* stream = espalier_text_stream_new(handle_.get(), int{skip_special});
+    if (stream == nullptr) check(ESPALIER_TEXT_FAILED);
+    return std::make_unique<LibraryStream>(stream);
+  }
+
+  std::string token_bytes(TokenId id) const override {
+    return text_of(espalier_text_token_bytes, handle_.get(), static_cast<std::uint32_t>(id));
+  }
+  std::string token_name(TokenId id) const override {
+    return text_of(espalier_text_token_name, handle_.get(), static_cast<std::uint32_t>(id));
+  }
+  std::optional<TokenId> token_id(std::string_view name) const override {
+    return find_id(handle_.get(), name);
+  }
+  bool is_special(TokenId id) const override {
+    return espalier_text_is_special(handle_.get(), static_cast<std::uint32_t>(id)) != 0;
+  }
+  int vocabulary_size() const override {
+    return static_cast<int>(espalier_text_vocabulary_size(handle_.get()));
+  }
+  std::optional<TokenId> bos() const override { return bos_; }
+  std::optional<TokenId> eos() const override { return eos_; }
+
+  static std::optional<TokenId> find_id(const espalier_text_tokenizer* tokenizer,
+                                        std::string_view name) {
+    const auto id = espalier_text_token_id(tokenizer, as_bytes(name));
+    if (id < 0) return std::nullopt;
+    return static_cast<TokenId>(id);
+  }
+
+ private:
+  static espalier_text_special mode(SpecialTokens special) {
+    switch (special) {
+      case SpecialTokens::recognise:
+        return ESPALIER_TEXT_RECOGNISE;
+      case SpecialTokens::add:
+        return ESPALIER_TEXT_ADD;
+      case SpecialTokens::literal:
+        return ESPALIER_TEXT_LITERAL;
+    }
+    return ESPALIER_TEXT_LITERAL;
+  }
+
+  TokenizerHandle handle_;
+  std::optional<TokenId> bos_;
+  std::optional<TokenId> eos_;
+};
+
+std::vector<espalier_text_bytes> as_bytes_list(const std::vector<std::string>& texts) {
+  std::vector<espalier_text_bytes> list;
+  list.reserve(texts.size());
+  for (const auto& text : texts) list.push_back(as_bytes(text));
+  return list;
+}
+
+int flag(std::optional<bool> value) { return value ? int{*value} : -1; }
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
+  const auto path = folder / "tokenizer.json";
+  if (!std::filesystem::exists(path)) {
+    throw base::LoadError("There is no tokenizer.json in " + folder.string() + ".");
+  }
+  const std::string json = read_text_file(path);
+  TokenizerHandle handle(espalier_text_tokenizer_from_json(as_bytes(json)));
+  if (!handle) {
+    throw base::LoadError(path.string() + " is not a tokenizer: " + last_text_error() + ".");
+  }
+  const auto special = read_template_files(folder).special_tokens;
+  const auto named = [&](const char* name) -> std::optional<TokenId> {
+    const auto found = special.find(name);
+    if (found == special.end()) return std::nullopt;
+    return LibraryTokenizer::find_id(handle.get(), found->second);
+  };
+  const auto bos = named("bos_token");
+  const auto eos = named("eos_token");
+  return std::make_shared<LibraryTokenizer>(std::move(handle), bos, eos);
+}
+
+std::shared_ptr<const Tokenizer> build_tokenizer(const GgufVocabulary& vocabulary,
+                                                 const std::string& source) {
+  const auto tokens = as_bytes_list(vocabulary.tokens);
+  const auto merges = as_bytes_list(vocabulary.merges);
+  const espalier_text_gguf_vocabulary raw{
+      .model = as_bytes(vocabulary.model),
+      .pre = as_bytes(vocabulary.pre),
+      .tokens = tokens.data(),
+      .token_count = tokens.size(),
+      .types = vocabulary.types.data(),
+      .type_count = vocabulary.types.size(),
+      .scores = vocabulary.scores.data(),
+      .score_count = vocabulary.scores.size(),
+      .merges = merges.data(),
+      .merge_count = merges.size(),
+      .precompiled_charsmap = {vocabulary.precompiled_charsmap.data(),
+                               vocabulary.precompiled_charsmap.size()},
+      .bos = vocabulary.bos.value_or(-1),
+      .eos = vocabulary.eos.value_or(-1),
+      .unknown = vocabulary.unknown.value_or(-1),
+      .separator = vocabulary.separator.value_or(-1),
+      .add_bos = flag(vocabulary.add_bos),
+      .add_eos = flag(vocabulary.add_eos),
+      .add_space_prefix = flag(vocabulary.add_space_prefix),
+      .remove_extra_whitespaces = flag(vocabulary.remove_extra_whitespaces),
+  };
+  TokenizerHandle handle(espalier_text_tokenizer_from_gguf(&raw));
+  if (!handle) {
+    throw base::LoadError(source + " has a vocabulary that cannot be used: " + last_text_error() +
+                          ".");
+  }
+  return std::make_shared<LibraryTokenizer>(std::move(handle), vocabulary.bos, vocabulary.eos);
+}
+
+}  // namespace espalier::tokenizer
