@@ -15,7 +15,7 @@ enum class KvType { f16, bf16, f32 };
 
 struct EngineOptions {
   int max_running = 8;
-  /// Most requests waiting to run; more are refused with 429.
+  /// Requests beyond those running that may wait for their turn; more are refused with 429.
   int max_waiting = 1024;
   /// Positions a request may use; absent: the model's own, or what fits.
   std::optional<int> context = {};

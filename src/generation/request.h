@@ -29,12 +29,12 @@ struct SamplingParameters {
 /// One sequence to generate, as the engine sees it: ids in, ids out.
 struct GenerationRequest {
   std::vector<tokenizer::TokenId> prompt = {};
-  SamplingParameters sampling = {};
+  SamplingParameters sampling = SamplingParameters();
   std::optional<int> max_tokens = {};               // absent: until the context ends
   std::vector<tokenizer::TokenId> end_tokens = {};  // generation stops after one of these
   bool ignore_end = false;
   int logprobs = -1;  // -1: none; n: the chosen token's and the n most likely ones'
-  base::CancellationToken cancellation = {};
+  base::CancellationToken cancellation = base::CancellationToken();
 };
 
 struct TokenLogprob {

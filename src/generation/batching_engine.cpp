@@ -1,0 +1,500 @@
+#include "generation/batching_engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <future>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <spdlog/spdlog.h>
+
+#include "base/available_memory.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "generation/kv_budget.h"
+#include "generation/sampler.h"
+#include "generation/scheduler.h"
+#include "kernels/attention.h"
+#include "mlx/mlx.h"
+#include "models/batch.h"
+#include "state/kv_pool.h"
+
+namespace espalier::generation {
+namespace {
+
+namespace mx = mlx::core;
+using tokenizer::TokenId;
+using Clock = std::chrono::steady_clock;
+
+mx::Dtype kv_dtype(KvType type) {
+  switch (type) {
+    case KvType::f16:
+      return mx::float16;
+    case KvType::bf16:
+      return mx::bfloat16;
+    case KvType::f32:
+      return mx::float32;
+  }
+  throw std::logic_error("[kv_dtype] expected a KV type");
+}
+
+void check_options(const EngineOptions& options) {
+  const auto require = [](bool holds, const char* sentence) {
+    if (!holds) {
+      throw base::UsageError(sentence);
+    }
+  };
+  require(options.max_running >= 1, "The number of running requests must be at least 1.");
+  require(options.max_waiting >= 0, "The number of waiting requests must be at least 0.");
+  require(options.prefill_chunk >= 1, "The prefill chunk must be at least 1 token.");
+  require(options.context.value_or(2) >= 2, "The context must be at least 2 tokens.");
+}
+
+/// A request in the engine.
+struct Active {
+  GenerationRequest request;
+  TokenSink sink;
+  int most_generated;
+  std::vector<TokenId> generated = {};
+  std::optional<state::SequenceState> state = {};  // from its first step on
+
+  int prompt_tokens() const { return static_cast<int>(request.prompt.size()); }
+  TokenId token(int position) const {
+    return position < prompt_tokens() ? request.prompt[position]
+                                      : generated[position - prompt_tokens()];
+  }
+  void deliver(TokenEvent event) {
+    try {
+      sink(std::move(event));
+    } catch (const std::exception& error) {
+      spdlog::error("A token sink failed, its request is cancelled: {}", error.what());
+      request.cancellation.cancel();
+    }
+  }
+};
+
+class BatchingEngine final : public Engine {
+ public:
+  BatchingEngine(const ModelLoader& loader, const EngineOptions& options);
+  ~BatchingEngine() override;
+
+  const ModelInfo& info() const override { return info_; }
+  void submit(GenerationRequest request, TokenSink sink) override;
+  EngineStats stats() const override;
+  bool drain(double seconds) override;
+
+ private:
+  using Id = std::uint64_t;
+  using SampleResult = std::variant<Sample, std::string>;  // or what went wrong
+
+  void check(const GenerationRequest& request) const;
+
+  // The rest runs on the engine's thread.
+  void run(const ModelLoader& loader, std::promise<void> ready);
+  void prepare(const ModelLoader& loader);
+  bool collect();
+  void sweep();
+  void step();
+  void make_pool();
+  mx::array compute(const std::vector<ScheduledRows>& plan);
+  models::Batch make_batch(const std::vector<ScheduledRows>& plan);
+  std::vector<SampleResult> choose(const std::vector<Active*>& sampling, const float* logits);
+  void append(Id id, Active& active, SampleResult result);
+  void fail_started(const std::string& reason);
+  void finish(Id id, TokenEvent event);
+  void publish();
+
+  const EngineOptions options_;
+  ModelInfo info_{};
+  int kv_blocks_ = 0;
+
+  // The engine's thread alone.
+  std::unique_ptr<models::Model> model_;
+  std::unique_ptr<state::KvPool> pool_;
+  std::optional<Scheduler> scheduler_;
+  std::vector<Sampler> samplers_;  // one for each compute thread
+  std::map<Id, Active> active_;    // after pool_: the states give their KV blocks back first
+  Id next_id_ = 0;
+
+  mutable std::mutex mutex_;  // of all below
+  std::condition_variable wake_;
+  std::condition_variable idle_;
+  std::vector<Active> incoming_;
+  EngineStats stats_{};
+  int open_ = 0;         // requests that count against the limits
+  int undelivered_ = 0;  // requests whose last event is still to come
+  bool draining_ = false;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+BatchingEngine::BatchingEngine(const ModelLoader& loader, const EngineOptions& options)
+    : options_(options) {
+  check_options(options);
+  std::promise<void> ready;
+  std::future<void> outcome = ready.get_future();
+  thread_ = std::thread(
+      [this, &loader, ready = std::move(ready)]() mutable { run(loader, std::move(ready)); });
+  try {
+    outcome.get();
+  } catch (...) {
+    thread_.join();
+    throw;
+  }
+}
+
+BatchingEngine::~BatchingEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void BatchingEngine::check(const GenerationRequest& request) const {
+  if (request.prompt.empty()) {
+    throw base::RequestError(400, "invalid_value", "The prompt is empty.", "prompt");
+  }
+  for (const TokenId id : request.prompt) {
+    if (id < 0 || id >= info_.vocabulary) {
+      throw base::RequestError(400, "invalid_value",
+                               "The prompt has the token id " + std::to_string(id) +
+                                   ", but the model's ids are below " +
+                                   std::to_string(info_.vocabulary) + ".",
+                               "prompt");
+    }
+  }
+  if (request.max_tokens && *request.max_tokens < 1) {
+    throw base::RequestError(400, "invalid_value", "max_tokens must be at least 1.", "max_tokens");
+  }
+  check_sampling(request.sampling, info_.vocabulary);
+  if (request.prompt.size() >= static_cast<std::size_t>(info_.context)) {
+    throw base::RequestError(400, "context_length_exceeded",
+                             "The request with its " + std::to_string(request.prompt.size()) +
+                                 " tokens exceeds the available context size (" +
+                                 std::to_string(info_.context) + " tokens).",
+                             "prompt");
+  }
+}
+
+void BatchingEngine::submit(GenerationRequest request, TokenSink sink) {
+  check(request);
+  const int room = info_.context - static_cast<int>(request.prompt.size());
+  const int most_generated = std::min(request.max_tokens.value_or(room), room);
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_) {
+      throw base::RequestError(503, "shutting_down", "The server is shutting down.");
+    }
+    if (open_ >= options_.max_running + options_.max_waiting) {
+      throw base::RequestError(429, "queue_full",
+                               "All places are taken (" + std::to_string(open_) +
+                                   " requests run or wait); try again later.");
+    }
+    incoming_.push_back(
+        {.request = std::move(request), .sink = std::move(sink), .most_generated = most_generated});
+    ++stats_.requests_total;
+    ++open_;
+    ++undelivered_;
+  }
+  wake_.notify_one();
+}
+
+EngineStats BatchingEngine::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.waiting += static_cast<int>(incoming_.size());
+  return stats;
+}
+
+bool BatchingEngine::drain(double seconds) {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  return idle_.wait_for(lock, std::chrono::duration<double>(seconds),
+                        [this] { return undelivered_ == 0; });
+}
+
+void BatchingEngine::run(const ModelLoader& loader, std::promise<void> ready) {
+  try {
+    prepare(loader);
+  } catch (...) {
+    model_.reset();
+    ready.set_exception(std::current_exception());
+    return;
+  }
+  ready.set_value();
+  while (collect()) {
+    sweep();
+    step();
+  }
+  while (!active_.empty()) {
+    finish(active_.begin()->first, {.finish = FinishReason::cancelled});
+  }
+  pool_.reset();
+  model_.reset();
+}
+
+void BatchingEngine::prepare(const ModelLoader& loader) {
+  model_ = loader();
+  const models::Descriptor& descriptor = model_->descriptor();
+  const std::size_t bytes_per_token =
+      state::KvPool::bytes_per_token(model_->kv_layers(), kv_dtype(options_.kv_type));
+  const int wanted = std::min(descriptor.context, options_.context.value_or(descriptor.context));
+  // The other half is for activations and whatever else the machine does.
+  const KvBudget budget = plan_kv_budget(base::available_memory() / 2, bytes_per_token,
+                                         kernels::kv_block_tokens, options_.max_running, wanted);
+  if (budget.context < 2) {
+    throw base::LoadError("There is not enough memory left for the KV memory of one request.");
+  }
+  if (budget.context < wanted) {
+    spdlog::warn("The context is {} tokens instead of {}: more does not fit into memory.",
+                 budget.context, wanted);
+  }
+  kv_blocks_ = budget.kv_blocks;
+  make_pool();
+  info_ = {.family = descriptor.family,
+           .vocabulary = descriptor.vocabulary,
+           .context = budget.context,
+           .trained_context = descriptor.context,
+           .weight_bytes = model_->weight_bytes(),
+           .kv_bytes_per_token = bytes_per_token,
+           .end_tokens = {descriptor.end_tokens.begin(), descriptor.end_tokens.end()}};
+  scheduler_.emplace(SchedulerOptions{.max_running = options_.max_running,
+                                      .prefill_chunk = options_.prefill_chunk,
+                                      .kv_blocks = kv_blocks_,
+                                      .kv_block_tokens = kernels::kv_block_tokens});
+  samplers_.assign(base::compute_pool().size(), Sampler(descriptor.vocabulary));
+  publish();
+}
+
+/// Takes new requests in, waiting while there is nothing to do; false when the engine is to stop.
+bool BatchingEngine::collect() {
+  std::vector<Active> taken;
+  bool stopping = false;
+  {
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, [this] { return stopping_ || !incoming_.empty() || !active_.empty(); });
+    stopping = stopping_;
+    taken.swap(incoming_);
+    stats_.waiting += static_cast<int>(taken.size());
+  }
+  for (Active& active : taken) {
+    // The last generated token is never computed on, so it needs no KV memory.
+    scheduler_->enqueue(next_id_, active.prompt_tokens(),
+                        active.prompt_tokens() + active.most_generated - 1);
+    active_.emplace(next_id_++, std::move(active));
+  }
+  return !stopping;
+}
+
+void BatchingEngine::sweep() {
+  for (auto next = active_.begin(); next != active_.end();) {
+    const auto current = next++;
+    if (current->second.request.cancellation.cancelled()) {
+      finish(current->first, {.finish = FinishReason::cancelled});
+    }
+  }
+}
+
+void BatchingEngine::step() {
+  const std::vector<ScheduledRows> plan = scheduler_->plan();
+  if (plan.empty()) {
+    return;
+  }
+  publish();
+  const Clock::time_point start = Clock::now();
+  std::optional<mx::array> logits;
+  try {
+    logits = compute(plan);
+  } catch (const std::exception& error) {
+    spdlog::error("A step failed: {}", error.what());
+    fail_started(std::string("The computation failed: ") + error.what());
+    return;
+  }
+
+  int prompt_rows = 0;
+  std::vector<Id> ids;
+  std::vector<Active*> sampling;
+  for (const ScheduledRows& rows : plan) {
+    Active& active = active_.at(rows.id);
+    prompt_rows += rows.position < active.prompt_tokens() ? rows.rows : 0;
+    if (rows.samples) {
+      ids.push_back(rows.id);
+      sampling.push_back(&active);
+    }
+  }
+  std::vector<SampleResult> results =
+      sampling.empty() ? std::vector<SampleResult>() : choose(sampling, logits->data<float>());
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.steps_total;
+    stats_.prompt_tokens_total += prompt_rows;
+    stats_.generated_tokens_total += sampling.size();
+    (prompt_rows > 0 ? stats_.prefill_seconds_total : stats_.decode_seconds_total) += seconds;
+  }
+  publish();
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    append(ids[i], *sampling[i], std::move(results[i]));
+  }
+}
+
+void BatchingEngine::make_pool() {
+  pool_ =
+      std::make_unique<state::KvPool>(model_->kv_layers(), kv_blocks_, kv_dtype(options_.kv_type));
+}
+
+/// Evaluated f32 logits [rows that sample, V]; meaningless when none does.
+mx::array BatchingEngine::compute(const std::vector<ScheduledRows>& plan) {
+  if (!pool_) {
+    make_pool();
+  }
+  const models::Batch batch = make_batch(plan);
+  mx::array logits = mx::contiguous(model_->forward(batch, *pool_));
+  std::vector<mx::array> results;
+  if (batch.logits_rows.empty()) {
+    // In the middle of prompts only the KV memory is of interest.
+    const int layers = static_cast<int>(model_->kv_layers().size());
+    for (int layer = 0; layer < layers; ++layer) {
+      results.push_back(pool_->layer(layer).keys);
+      results.push_back(pool_->layer(layer).values);
+    }
+  } else {
+    results.push_back(logits);
+  }
+  mx::eval(std::move(results));
+  return logits;
+}
+
+models::Batch BatchingEngine::make_batch(const std::vector<ScheduledRows>& plan) {
+  models::Batch batch;
+  for (const ScheduledRows& rows : plan) {
+    Active& active = active_.at(rows.id);
+    if (!active.state) {
+      active.state.emplace(*pool_);
+    }
+    const int first_row = static_cast<int>(batch.tokens.size());
+    for (int row = 0; row < rows.rows; ++row) {
+      batch.tokens.push_back(active.token(rows.position + row));
+    }
+    batch.sequences.push_back({.first_row = first_row, .rows = rows.rows, .state = &*active.state});
+    if (rows.samples) {
+      batch.logits_rows.push_back(first_row + rows.rows - 1);
+    }
+  }
+  return batch;
+}
+
+/// Samples row i of `logits` for `sampling[i]`.
+std::vector<BatchingEngine::SampleResult> BatchingEngine::choose(
+    const std::vector<Active*>& sampling, const float* logits) {
+  std::vector<SampleResult> results(sampling.size());
+  std::atomic<std::size_t> next = 0;
+  const auto work = [&](int worker) {
+    for (std::size_t i = next++; i < sampling.size(); i = next++) {
+      const Active& active = *sampling[i];
+      const std::size_t width = info_.vocabulary;
+      try {
+        results[i] = samplers_[worker].sample(std::span(logits + i * width, width),
+                                              active.request.sampling, active.request.prompt,
+                                              active.generated, active.request.logprobs);
+      } catch (const std::exception& error) {
+        results[i] = std::string("No token could be chosen: ") + error.what();
+      }
+    }
+  };
+  if (sampling.size() == 1) {
+    work(0);
+  } else {
+    base::compute_pool().run(work);
+  }
+  return results;
+}
+
+void BatchingEngine::append(Id id, Active& active, SampleResult result) {
+  if (const auto* reason = std::get_if<std::string>(&result)) {
+    spdlog::error("{}", *reason);
+    finish(id, {.finish = FinishReason::error, .error = *reason});
+    return;
+  }
+  Sample& sample = std::get<Sample>(result);
+  active.generated.push_back(sample.token);
+  TokenEvent event{.token = sample.token, .logprob = sample.logprob, .top = std::move(sample.top)};
+  const auto& end_tokens = active.request.end_tokens;
+  if (!active.request.ignore_end &&
+      std::ranges::find(end_tokens, sample.token) != end_tokens.end()) {
+    event.finish = FinishReason::stop;
+  } else if (static_cast<int>(active.generated.size()) >= active.most_generated) {
+    event.finish = FinishReason::length;
+  }
+  if (event.finish == FinishReason::none) {
+    active.deliver(std::move(event));
+  } else {
+    finish(id, std::move(event));
+  }
+}
+
+/// After a failed step the KV memory is in doubt: whoever has some ends, and it is made anew.
+void BatchingEngine::fail_started(const std::string& reason) {
+  std::vector<Id> started;
+  for (const auto& [id, active] : active_) {
+    if (active.state) {
+      started.push_back(id);
+    }
+  }
+  for (const Id id : started) {
+    finish(id, {.finish = FinishReason::error, .error = reason});
+  }
+  pool_.reset();
+}
+
+/// Ends a request: frees what it holds, then delivers its last event.
+void BatchingEngine::finish(Id id, TokenEvent event) {
+  scheduler_->remove(id);
+  auto node = active_.extract(id);
+  Active& active = node.mapped();
+  active.state.reset();
+  publish();
+  {
+    const std::lock_guard lock(mutex_);
+    --open_;
+    ++(event.finish == FinishReason::cancelled ? stats_.requests_cancelled
+                                               : stats_.requests_finished);
+  }
+  active.deliver(std::move(event));
+  const std::lock_guard lock(mutex_);
+  if (--undelivered_ == 0) {
+    idle_.notify_all();
+  }
+}
+
+/// Brings the gauges up to date.
+void BatchingEngine::publish() {
+  const std::lock_guard lock(mutex_);
+  stats_.running = scheduler_->running();
+  stats_.waiting = scheduler_->waiting();
+  stats_.kv_blocks_total = kv_blocks_;
+  stats_.kv_blocks_used = pool_ ? pool_->blocks() - pool_->free_blocks() : 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> start_engine(const ModelLoader& loader, const EngineOptions& options) {
+  return std::make_unique<BatchingEngine>(loader, options);
+}
+
+}  // namespace espalier::generation
