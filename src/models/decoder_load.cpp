@@ -142,19 +142,11 @@ class Builder {
 
   layers::Mlp mlp(const MlpDescriptor& part, const std::string& prefix) {
     const TensorNames& names = descriptor_.names;
-    const auto make = [&](int hidden, int inputs, bool with_bias, layers::Activation activation) {
-      return layers::Mlp{
-          .input = linear(prefix, names.mlp_input,
-                          std::vector<int>(static_cast<std::size_t>(inputs), hidden),
-                          descriptor_.width, with_bias),
-          .down_proj = linear(prefix, {names.mlp_down}, {descriptor_.width}, hidden, with_bias),
-          .activation = activation};
-    };
-    if (const auto* gated = std::get_if<GatedMlpDescriptor>(&part)) {
-      return make(gated->hidden, 2, gated->bias, gated->activation);
-    }
-    const auto& plain = std::get<PlainMlpDescriptor>(part);
-    return make(plain.hidden, 1, plain.bias, plain.activation);
+    const std::vector<int> inputs(part.gated ? 2 : 1, part.hidden);
+    return {
+        .input = linear(prefix, names.mlp_input, inputs, descriptor_.width, part.bias),
+        .down_proj = linear(prefix, {names.mlp_down}, {descriptor_.width}, part.hidden, part.bias),
+        .activation = part.activation};
   }
 
   DecoderLayer layer(const LayerDescriptor& part, const std::string& prefix) {

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "layers/activation.h"
@@ -49,21 +48,13 @@ struct AttentionDescriptor {
   std::optional<RopeDescriptor> rope = {};
 };
 
-/// down(activation(x Wg) * (x Wu))
-struct GatedMlpDescriptor {
+/// Gated, down(activation(x Wg) * (x Wu)), or plain, down(activation(x Wu)).
+struct MlpDescriptor {
   int hidden;
   layers::Activation activation = layers::Activation::silu;
+  bool gated = true;
   bool bias = false;
 };
-
-/// down(activation(x Wu))
-struct PlainMlpDescriptor {
-  int hidden;
-  layers::Activation activation = layers::Activation::silu;
-  bool bias = false;
-};
-
-using MlpDescriptor = std::variant<GatedMlpDescriptor, PlainMlpDescriptor>;
 
 /// Attention and feed-forward part of one layer. Each part reads the stream through its norm and
 /// adds to it scale * post_norm(part).

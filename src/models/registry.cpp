@@ -8,16 +8,41 @@
 #include <vector>
 
 #include "base/error.h"
-#include "models/families/gemma3.h"
-#include "models/families/llama.h"
+#include "models/families/families.h"
 
 namespace espalier::models {
 namespace {
 
 // One line a family, alphabetical.
 constexpr std::array families = {
+    Family{"arcee", "", read_arcee, nullptr},
+    Family{"cohere", "", read_cohere, nullptr},
+    Family{"cohere2", "", read_cohere2, nullptr},
+    Family{"ernie4_5", "", read_ernie4_5, nullptr},
+    Family{"exaone4", "", read_exaone4, nullptr},
+    Family{"gemma", "gemma", read_gemma, read_gemma},
+    Family{"gemma2", "gemma2", read_gemma2, read_gemma2},
     Family{"gemma3_text", "gemma3", read_gemma3, read_gemma3},
+    Family{"glm", "", read_glm, nullptr},
+    Family{"glm4", "", read_glm4, nullptr},
+    Family{"granite", "granite", read_granite, read_granite},
+    Family{"helium", "", read_helium, nullptr},
     Family{"llama", "llama", read_llama, read_llama},
+    Family{"ministral", "", read_mistral, nullptr},
+    Family{"ministral3", "", read_ministral3, nullptr},
+    Family{"mistral", "", read_mistral, nullptr},
+    Family{"nemotron", "", read_nemotron, nullptr},
+    Family{"olmo", "", read_olmo, nullptr},
+    Family{"olmo2", "", read_olmo2, nullptr},
+    Family{"olmo3", "", read_olmo2, nullptr},
+    Family{"phi3", "", read_phi3, nullptr},
+    Family{"qwen2", "qwen2", read_qwen2, read_qwen2},
+    Family{"qwen3", "qwen3", read_qwen3, read_qwen3},
+    Family{"seed_oss", "", read_seed_oss, nullptr},
+    Family{"smollm3", "smollm3", read_smollm3, read_smollm3},
+    Family{"stablelm", "", read_stablelm, nullptr},
+    Family{"starcoder2", "", read_starcoder2, nullptr},
+    Family{"vaultgemma", "", read_vaultgemma, nullptr},
 };
 
 /// Levenshtein distance.

@@ -63,7 +63,7 @@ void check_sizes(const AttentionDescriptor& attention, const Descriptor& decoder
 }
 
 LayerDescriptor dense_layer(const AttentionDescriptor& attention, int hidden) {
-  return {.attention = attention, .mlp = GatedMlpDescriptor{.hidden = hidden}};
+  return {.attention = attention, .mlp = {.hidden = hidden}};
 }
 
 }  // namespace
@@ -127,6 +127,10 @@ NormDescriptor rms_norm(const GgufReader& file) {
   return {.eps = static_cast<float>(file.number("attention.layer_norm_rms_epsilon"))};
 }
 
+NormDescriptor layer_norm(const ConfigReader& config, std::string_view key) {
+  return {.kind = NormDescriptor::Kind::layer, .eps = static_cast<float>(config.number(key))};
+}
+
 layers::Activation read_activation(const ConfigReader& config, std::string_view key) {
   const std::string name = config.string(key);
   if (name == "silu" || name == "swish") {
@@ -152,6 +156,48 @@ void set_pre_norms(Descriptor& decoder, const NormDescriptor& norm) {
   for (LayerDescriptor& layer : decoder.layers) {
     layer.attention_norm = norm;
     layer.mlp_norm = norm;
+  }
+}
+
+void set_post_norms_only(Descriptor& decoder, const NormDescriptor& norm) {
+  decoder.final_norm = norm;
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention_norm.reset();
+    layer.mlp_norm.reset();
+    layer.attention_post_norm = norm;
+    layer.mlp_post_norm = norm;
+  }
+}
+
+void set_activation(Descriptor& decoder, layers::Activation activation) {
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.mlp.activation = activation;
+  }
+}
+
+void set_plain_mlp(Descriptor& decoder) {
+  decoder.names.mlp_input = {"mlp.up_proj"};
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.mlp.gated = false;
+  }
+}
+
+void set_attention_bias(Descriptor& decoder, bool bias) {
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention.qkv_bias = bias;
+    layer.attention.output_bias = bias;
+  }
+}
+
+void set_mlp_bias(Descriptor& decoder, bool bias) {
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.mlp.bias = bias;
+  }
+}
+
+void set_windows(Descriptor& decoder, const std::vector<bool>& sliding, int window) {
+  for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
+    decoder.layers[i].attention.window = sliding[i] ? window : 0;
   }
 }
 

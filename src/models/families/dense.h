@@ -20,11 +20,26 @@ Descriptor dense_decoder(const GgufReader& file);
 NormDescriptor rms_norm(const ConfigReader& config, std::string_view key = "rms_norm_eps");
 NormDescriptor rms_norm(const GgufReader& file);
 
+/// Layer norm without bias, with the epsilon under `key`.
+NormDescriptor layer_norm(const ConfigReader& config, std::string_view key);
+
 /// The activation that `config.json` names under `key`. Throws `LoadError` for an unknown one.
 layers::Activation read_activation(const ConfigReader& config, std::string_view key);
 
 /// Sets the norms before both parts, and the final one, to `norm`.
 void set_pre_norms(Descriptor& decoder, const NormDescriptor& norm);
+
+/// Sets norms after both parts, none before, and the final one to `norm`.
+void set_post_norms_only(Descriptor& decoder, const NormDescriptor& norm);
+
+void set_activation(Descriptor& decoder, layers::Activation activation);
+/// Makes the feed-forward parts plain instead of gated.
+void set_plain_mlp(Descriptor& decoder);
+/// Biases for q, k, v and the output of attention.
+void set_attention_bias(Descriptor& decoder, bool bias);
+void set_mlp_bias(Descriptor& decoder, bool bias);
+/// Gives the layers marked in `sliding` (one entry a layer) this window, the others none.
+void set_windows(Descriptor& decoder, const std::vector<bool>& sliding, int window);
 
 /// Gives every layer this RoPE, over the share of each head that the settings name.
 void set_rope(Descriptor& decoder, const RopeSettings& settings, bool interleaved = false);

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "models/config_reader.h"
+#include "models/descriptor.h"
+#include "models/gguf_reader.h"
+
+namespace espalier::models {
+
+// Each reads one family's settings into a description; the files are named after the families.
+// Throw `LoadError` for a missing or unusable setting.
+
+Descriptor read_arcee(ConfigReader& config);
+Descriptor read_cohere(ConfigReader& config);
+Descriptor read_cohere2(ConfigReader& config);
+Descriptor read_ernie4_5(ConfigReader& config);
+Descriptor read_exaone4(ConfigReader& config);
+Descriptor read_gemma(ConfigReader& config);
+Descriptor read_gemma(const GgufReader& file);
+Descriptor read_gemma2(ConfigReader& config);
+Descriptor read_gemma2(const GgufReader& file);
+Descriptor read_gemma3(ConfigReader& config);
+Descriptor read_gemma3(const GgufReader& file);
+Descriptor read_glm(ConfigReader& config);
+Descriptor read_glm4(ConfigReader& config);
+Descriptor read_granite(ConfigReader& config);
+Descriptor read_granite(const GgufReader& file);
+Descriptor read_helium(ConfigReader& config);
+Descriptor read_llama(ConfigReader& config);
+Descriptor read_llama(const GgufReader& file);
+Descriptor read_ministral3(ConfigReader& config);
+Descriptor read_mistral(ConfigReader& config);
+Descriptor read_nemotron(ConfigReader& config);
+Descriptor read_olmo(ConfigReader& config);
+Descriptor read_olmo2(ConfigReader& config);
+Descriptor read_phi3(ConfigReader& config);
+Descriptor read_qwen2(ConfigReader& config);
+Descriptor read_qwen2(const GgufReader& file);
+Descriptor read_qwen3(ConfigReader& config);
+Descriptor read_qwen3(const GgufReader& file);
+Descriptor read_seed_oss(ConfigReader& config);
+Descriptor read_smollm3(ConfigReader& config);
+Descriptor read_smollm3(const GgufReader& file);
+Descriptor read_stablelm(ConfigReader& config);
+Descriptor read_starcoder2(ConfigReader& config);
+Descriptor read_vaultgemma(ConfigReader& config);
+
+}  // namespace espalier::models

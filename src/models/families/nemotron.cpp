@@ -1,0 +1,22 @@
+#include "models/families/dense.h"
+#include "models/families/families.h"
+
+namespace espalier::models {
+
+// Nemotron 3 and 4, Minitron: layer norms stored less one, a plain feed-forward part.
+Descriptor read_nemotron(ConfigReader& config) {
+  config.set_defaults({{"partial_rotary_factor", 0.5}, {"hidden_act", "relu2"}});
+  Descriptor decoder = dense_decoder(config);
+  NormDescriptor norm = layer_norm(config, "norm_eps");
+  norm.bias = true;
+  norm.weight_offset = 1;
+  set_pre_norms(decoder, norm);
+  set_rope(decoder, read_rope(config));
+  set_activation(decoder, read_activation(config, "hidden_act"));
+  set_plain_mlp(decoder);
+  set_attention_bias(decoder, config.boolean("attention_bias", false));
+  set_mlp_bias(decoder, config.boolean("mlp_bias", false));
+  return decoder;
+}
+
+}  // namespace espalier::models

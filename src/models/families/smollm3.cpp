@@ -1,0 +1,46 @@
+#include "models/families/dense.h"
+#include "models/families/families.h"
+
+namespace espalier::models {
+namespace {
+
+constexpr int no_rope_interval = 4;  // each fourth layer has no positions
+
+bool lacks_rope(std::size_t layer, int interval) {
+  return (layer + 1) % static_cast<std::size_t>(interval) == 0;
+}
+
+}  // namespace
+
+// SmolLM3: Llama with layers that have no positions.
+Descriptor read_smollm3(ConfigReader& config) {
+  config.set_defaults({{"tie_word_embeddings", true}});
+  config.require_off("use_sliding_window");
+  config.ignore("sliding_window");
+  config.ignore("layer_types");
+  Descriptor decoder = read_llama(config);
+  const int interval = config.integer("no_rope_layer_interval", no_rope_interval);
+  const std::vector<int> with_rope = config.integers("no_rope_layers");
+  if (!with_rope.empty() && with_rope.size() != decoder.layers.size()) {
+    config.fail("no_rope_layers", "has another number of entries than there are layers");
+  }
+  for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
+    // Despite its name the list holds a 1 for layers that have RoPE.
+    if (with_rope.empty() ? interval > 0 && lacks_rope(i, interval) : with_rope[i] == 0) {
+      decoder.layers[i].attention.rope.reset();
+    }
+  }
+  return decoder;
+}
+
+Descriptor read_smollm3(const GgufReader& file) {
+  Descriptor decoder = read_llama(file);
+  for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
+    if (lacks_rope(i, no_rope_interval)) {
+      decoder.layers[i].attention.rope.reset();
+    }
+  }
+  return decoder;
+}
+
+}  // namespace espalier::models
