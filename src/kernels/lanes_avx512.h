@@ -80,6 +80,9 @@ struct Avx512Lanes {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
   }
 
+  static std::int32_t reduce_add(Int a) { return _mm512_reduce_add_epi32(a); }
+  static std::int32_t reduce_max(Int a) { return _mm512_reduce_max_epi32(a); }
+
  private:
   static __m128i load_128(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
   static __m256i load_256(const void* p) {

@@ -87,6 +87,9 @@ struct ScalarLanes {
   /// Stores the low byte of each lane.
   static void store_bytes(std::int8_t* p, Int a) { *p = static_cast<std::int8_t>(a); }
 
+  static std::int32_t reduce_add(Int a) { return a; }
+  static std::int32_t reduce_max(Int a) { return a; }
+
  private:
   static std::uint32_t to_unsigned(Int a) { return static_cast<std::uint32_t>(a); }
   static Int wrap(std::uint32_t a) { return static_cast<Int>(a); }

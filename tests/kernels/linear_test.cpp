@@ -1,0 +1,340 @@
+#include "kernels/linear.h"
+
+#include <cmath>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "kernels/packed_weights.h"
+
+namespace espalier::kernels {
+namespace {
+
+namespace mx = mlx::core;
+using arrays::StorageType;
+using tests::bytes_of;
+using tests::ForcedInstructionSet;
+using tests::random_rows;
+using tests::random_weight;
+
+struct GgufBlock {
+  StorageType type;
+  std::vector<std::uint8_t> bytes;
+  std::vector<float> values;
+};
+
+const GgufBlock gguf_blocks[] = {
+#include "kernels/gguf_blocks.inc"
+};
+
+const StorageType plain_types[] = {StorageType::f32, StorageType::f16, StorageType::bf16};
+const StorageType quantized_types[] = {StorageType::q4_0, StorageType::q4_1, StorageType::q5_0,
+                                       StorageType::q5_1, StorageType::q8_0, StorageType::q4_k,
+                                       StorageType::q5_k, StorageType::q6_k};
+const StorageType all_types[] = {StorageType::f32,  StorageType::f16,  StorageType::bf16,
+                                 StorageType::q4_0, StorageType::q4_1, StorageType::q5_0,
+                                 StorageType::q5_1, StorageType::q8_0, StorageType::q4_k,
+                                 StorageType::q5_k, StorageType::q6_k};
+
+std::string name_of(StorageType type) { return std::string(arrays::storage_traits(type).name); }
+
+/// A number of columns that the type allows and no vector width divides twice.
+int columns_of(StorageType type) {
+  const int elements = arrays::storage_traits(type).elements;
+  return elements == 1 ? 83 : elements == 32 ? 160 : 512;
+}
+
+std::vector<float> floats_of(const mx::array& array) {
+  auto values = mx::contiguous(mx::astype(array, mx::float32));
+  values.eval();
+  return {values.data<float>(), values.data<float>() + values.size()};
+}
+
+/// Largest difference relative to the largest magnitude of `expected`.
+double relative_difference(const mx::array& actual, const mx::array& expected) {
+  const auto a = floats_of(actual);
+  const auto e = floats_of(expected);
+  EXPECT_EQ(a.size(), e.size());
+  double difference = 0;
+  double magnitude = 1e-30;
+  for (std::size_t i = 0; i < e.size(); ++i) {
+    EXPECT_TRUE(std::isfinite(a[i]));
+    difference = std::max(difference, std::abs(double{a[i]} - e[i]));
+    magnitude = std::max(magnitude, std::abs(double{e[i]}));
+  }
+  return difference / magnitude;
+}
+
+double tolerance(mx::Dtype dtype) {
+  return dtype == mx::float32 ? 2e-6 : dtype == mx::float16 ? 1e-3 : 8e-3;
+}
+
+/// x as int8 activations see it: each 32 values rounded to 1/127 of their largest magnitude.
+mx::array rounded_to_int8(const mx::array& x) {
+  auto values = floats_of(x);
+  for (std::size_t first = 0; first < values.size(); first += 32) {
+    float largest = 0;
+    for (int i = 0; i < 32; ++i) {
+      largest = std::max(largest, std::abs(values[first + i]));
+    }
+    for (int i = 0; i < 32 && largest > 0; ++i) {
+      float& value = values[first + i];
+      value = std::nearbyint(value * (127.0F / largest)) * (largest / 127.0F);
+    }
+  }
+  return mx::array(values.data(), x.shape(), mx::float32);
+}
+
+TEST(Pack, UnpacksToTheValuesOfTheFormat) {
+  for (const auto& block : gguf_blocks) {
+    const auto bytes = std::as_bytes(std::span(block.bytes));
+    const int columns = static_cast<int>(block.values.size());
+    const auto packed = pack({"block", block.type, {1, columns}, bytes});
+    for (const auto set : tests::supported_sets()) {
+      const ForcedInstructionSet forced(set);
+      EXPECT_EQ(floats_of(unpack(packed)), block.values)
+          << name_of(block.type) << ' ' << to_string(set);
+    }
+  }
+}
+
+TEST(Pack, KeepsPlainValues) {
+  for (const auto type : plain_types) {
+    const auto weight = random_weight(type, 37, 83, 1);
+    const auto dtype = type == StorageType::f32   ? mx::float32
+                       : type == StorageType::f16 ? mx::float16
+                                                  : mx::bfloat16;
+    const auto* bytes = reinterpret_cast<const char*>(weight.bytes.data());
+    mx::array expected(mx::allocator::malloc(weight.bytes.size()), {37, 83}, dtype);
+    std::copy(bytes, bytes + weight.bytes.size(), expected.data<char>());
+    EXPECT_EQ(floats_of(unpack(pack(weight.view))), floats_of(expected)) << name_of(type);
+  }
+}
+
+TEST(Pack, RefusesWhatDoesNotFitAndNamesIt) {
+  const std::vector<std::byte> bytes(64);
+  const auto message = [&](StorageType type, std::vector<std::int64_t> shape) -> std::string {
+    try {
+      pack({"blk.0.attn_q.weight", type, std::move(shape), bytes});
+    } catch (const base::LoadError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(message(StorageType::iq4_xs, {1, 256}), testing::HasSubstr("blk.0.attn_q.weight"));
+  EXPECT_THAT(message(StorageType::f32, {16}), testing::HasSubstr("two dimensions"));
+  EXPECT_THAT(message(StorageType::q4_0, {1, 33}), testing::HasSubstr("multiple of 32"));
+  EXPECT_FALSE(can_pack(StorageType::i32));
+}
+
+TEST(Pack, NeedsLittleMoreMemoryThanTheFile) {
+  for (const auto type : all_types) {
+    const auto weight = random_weight(type, 64, 1024, 2);
+    EXPECT_LE(static_cast<double>(pack(weight.view).data.nbytes()), 1.05 * weight.bytes.size())
+        << name_of(type);
+  }
+}
+
+TEST(Linear, Int8ActivationsEqualTheirDefinition) {
+  for (const auto type : quantized_types) {
+    const auto weight = random_weight(type, 50, columns_of(type), 3);
+    const auto packed = pack(weight.view);
+    const auto x = random_rows(5, packed.columns, 4);
+    const auto expected = linear_ops(rounded_to_int8(x), {packed});
+    EXPECT_LT(relative_difference(linear(x, {packed}), expected), 2e-6) << name_of(type);
+  }
+}
+
+TEST(Linear, F32ActivationsEqualPlainOperations) {
+  LinearOptions options;
+  options.activations = ActivationFormat::f32;
+  for (const auto type : all_types) {
+    for (const auto dtype : {mx::float32, mx::float16, mx::bfloat16}) {
+      const auto weight = random_weight(type, 50, columns_of(type), 5);
+      const auto packed = pack(weight.view);
+      const auto x = random_rows(9, packed.columns, 6, dtype);
+      EXPECT_LT(relative_difference(linear(x, {packed}, options), linear_ops(x, {packed}, options)),
+                tolerance(dtype))
+          << name_of(type);
+    }
+  }
+}
+
+/// All options that go together, for matrices of 50 and 34 rows.
+std::vector<LinearOptions> option_sets(int rows, int columns, mx::Dtype dtype) {
+  const RmsNorm norm{mx::reshape(random_rows(1, columns, 7), {columns}), 1e-5F};
+  std::vector<LinearOptions> sets(3);
+  sets[1].norm = norm;
+  sets[1].bias = mx::reshape(random_rows(1, 84, 8), {84});
+  sets[1].residual = random_rows(rows, 84, 9, dtype);
+  sets[2].norm = norm;
+  sets[2].activations = ActivationFormat::f32;
+  return sets;
+}
+
+TEST(Linear, FusedOptionsEqualPlainOperations) {
+  for (const auto type : {StorageType::q4_1, StorageType::f16}) {
+    for (const auto dtype : {mx::float32, mx::float16, mx::bfloat16}) {
+      const auto a = pack(random_weight(type, 50, 160, 10).view);
+      const auto b = pack(random_weight(type, 34, 160, 11).view);
+      const auto x = random_rows(7, 160, 12, dtype);
+      for (auto options : option_sets(7, 160, dtype)) {
+        options.activations = ActivationFormat::f32;
+        for (const bool f32_output : {false, true}) {
+          const auto result = linear(x, {a, b}, options, f32_output);
+          EXPECT_EQ(result.dtype(), f32_output ? mx::float32 : dtype);
+          EXPECT_LT(relative_difference(result, linear_ops(x, {a, b}, options, f32_output)),
+                    f32_output ? 4e-6 : tolerance(dtype));
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, GatesEqualPlainOperations) {
+  for (const auto gate : {Gate::silu, Gate::gelu_tanh, Gate::gelu_erf, Gate::relu}) {
+    LinearOptions options;
+    options.gate = gate;
+    options.bias = mx::reshape(random_rows(1, 100, 13), {100});
+    options.activations = ActivationFormat::f32;
+    const auto a = pack(random_weight(StorageType::q5_0, 50, 160, 14).view);
+    const auto b = pack(random_weight(StorageType::q5_0, 50, 160, 15).view);
+    const auto x = random_rows(6, 160, 16);
+    EXPECT_LT(relative_difference(linear(x, {a, b}, options), linear_ops(x, {a, b}, options)),
+              4e-6);
+  }
+}
+
+TEST(Linear, BitsDependOnTheRowAlone) {
+  for (const auto type : all_types) {
+    for (const auto format : {ActivationFormat::int8, ActivationFormat::f32}) {
+      const int columns = columns_of(type);
+      const auto a = pack(random_weight(type, 50, columns, 17).view);
+      const auto b = pack(random_weight(type, 34, columns, 18).view);
+      const auto x = random_rows(33, columns, 19);
+      LinearOptions options;
+      options.norm = RmsNorm{mx::reshape(random_rows(1, columns, 20), {columns}), 1e-6F};
+      options.activations = format;
+      const std::string expected = bytes_of(linear(x, {a, b}, options));
+      const std::size_t row_bytes = expected.size() / 33;
+      for (int rows = 1; rows < 33; ++rows) {
+        const auto part = mx::slice(x, {33 - rows, 0}, {33, columns});
+        EXPECT_EQ(bytes_of(linear(part, {a, b}, options)), expected.substr((33 - rows) * row_bytes))
+            << name_of(type) << ' ' << rows << " rows";
+      }
+    }
+  }
+}
+
+TEST(Linear, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
+  for (const auto type : all_types) {
+    const int columns = columns_of(type);
+    const auto a = pack(random_weight(type, 50, columns, 21).view);
+    const auto b = pack(random_weight(type, 50, columns, 22).view);
+    for (const auto dtype : {mx::float32, mx::float16, mx::bfloat16}) {
+      const auto x = random_rows(29, columns, 23, dtype);
+      LinearOptions options;
+      options.gate = Gate::silu;
+      options.norm = RmsNorm{mx::reshape(random_rows(1, columns, 24), {columns}), 1e-6F};
+      options.residual = random_rows(29, 50, 25, dtype);
+      std::string expected;
+      for (const auto set : tests::supported_sets()) {
+        const ForcedInstructionSet forced(set);
+        for (int threads = 1; threads <= 4; ++threads) {
+          base::set_compute_threads(threads);
+          const std::string bytes = bytes_of(linear(x, {a, b}, options));
+          if (expected.empty()) expected = bytes;
+          EXPECT_EQ(bytes, expected) << name_of(type) << ' ' << to_string(set) << ' ' << threads;
+        }
+      }
+    }
+  }
+  base::set_compute_threads(base::default_compute_threads());
+}
+
+TEST(Linear, GatesHaveTheSameBitsInEveryInstructionSet) {
+  const auto a = pack(random_weight(StorageType::f32, 40, 64, 26).view);
+  const auto b = pack(random_weight(StorageType::f32, 40, 64, 27).view);
+  const auto x = random_rows(20, 64, 28);
+  for (const auto gate : {Gate::silu, Gate::gelu_tanh, Gate::gelu_erf, Gate::relu}) {
+    LinearOptions options;
+    options.gate = gate;
+    std::string expected;
+    for (const auto set : tests::supported_sets()) {
+      const ForcedInstructionSet forced(set);
+      const std::string bytes = bytes_of(linear(x, {a, b}, options));
+      if (expected.empty()) expected = bytes;
+      EXPECT_EQ(bytes, expected) << to_string(set);
+    }
+  }
+}
+
+TEST(Linear, PassesOnNotANumberAndTakesZeros) {
+  const auto packed = pack(random_weight(StorageType::q4_1, 16, 64, 29).view);
+  std::vector<float> values(2 * 64, 0.0F);
+  values[64 + 40] = std::nanf("");
+  for (const auto set : tests::supported_sets()) {
+    const ForcedInstructionSet forced(set);
+    const auto y = floats_of(linear(mx::array(values.data(), {2, 64}, mx::float32), {packed}));
+    for (int i = 0; i < 16; ++i) {
+      EXPECT_EQ(y[i], 0.0F);
+      EXPECT_TRUE(std::isnan(y[16 + i]));
+    }
+  }
+}
+
+TEST(Linear, TakesStridedRowsAndNone) {
+  const auto packed = pack(random_weight(StorageType::q8_0, 16, 64, 30).view);
+  const auto x = random_rows(64, 6, 31);
+  const auto strided = mx::transpose(x);
+  const auto copied = mx::contiguous(mx::transpose(x));
+  EXPECT_EQ(bytes_of(linear(strided, {packed})), bytes_of(linear(copied, {packed})));
+  EXPECT_EQ(linear(mx::zeros({0, 64}), {packed}).shape(), (mx::Shape{0, 16}));
+  EXPECT_EQ(bytes_of(linear(mx::zeros({0, 64}), {packed})), "");
+}
+
+TEST(Linear, LargeMagnitudesDoNotSaturate) {
+  // Every code and every activation at its limit: the sums that 16 bits must hold.
+  for (const auto type : quantized_types) {
+    auto weight = random_weight(type, 16, columns_of(type), 32);
+    const auto& traits = arrays::storage_traits(type);
+    const std::vector<int> halves = tests::half_offsets(type);
+    for (std::size_t i = 0; i < weight.bytes.size(); ++i) {
+      const int offset = static_cast<int>(i % traits.bytes);
+      const bool scale = offset / 2 * 2 == halves[0] || (halves.size() > 1 && offset < 4);
+      const auto limit = type == StorageType::q8_0 ? std::byte{0x80} : std::byte{0xFF};
+      if (!scale) weight.bytes[i] = limit;
+    }
+    const auto packed = pack(weight.view);
+    for (const float value : {127.0F, -127.0F}) {
+      const auto x = mx::full({1, packed.columns}, value);
+      for (const auto set : tests::supported_sets()) {
+        const ForcedInstructionSet forced(set);
+        EXPECT_LT(relative_difference(linear(x, {packed}), linear_ops(x, {packed})), 1e-5)
+            << name_of(type) << ' ' << to_string(set);
+      }
+    }
+  }
+}
+
+TEST(Embedding, TakesScaledRowsOfTheTable) {
+  for (const auto type : all_types) {
+    const int columns = columns_of(type);
+    const auto table = pack(random_weight(type, 50, columns, 33).view);
+    const auto tokens = mx::array({49, 0, 17, 17, 16}, mx::int32);
+    for (const auto dtype : {mx::float32, mx::float16, mx::bfloat16}) {
+      const auto rows = mx::take(unpack(table), tokens, 0);
+      const auto expected = mx::astype(rows * mx::array(1.5F), dtype);
+      EXPECT_EQ(bytes_of(embedding(tokens, table, 1.5F, dtype)), bytes_of(expected))
+          << name_of(type);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace espalier::kernels
