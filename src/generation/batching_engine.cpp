@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "generation/kv_budget.h"
+#include "generation/load_options.h"
 #include "generation/sampler.h"
 #include "generation/scheduler.h"
 #include "kernels/attention.h"
@@ -36,18 +37,6 @@ namespace {
 namespace mx = mlx::core;
 using tokenizer::TokenId;
 using Clock = std::chrono::steady_clock;
-
-mx::Dtype kv_dtype(KvType type) {
-  switch (type) {
-    case KvType::f16:
-      return mx::float16;
-    case KvType::bf16:
-      return mx::bfloat16;
-    case KvType::f32:
-      return mx::float32;
-  }
-  throw std::logic_error("[kv_dtype] expected a KV type");
-}
 
 void check_options(const EngineOptions& options) {
   const auto require = [](bool holds, const char* sentence) {
