@@ -347,25 +347,14 @@ void BatchingEngine::make_pool() {
       std::make_unique<state::KvPool>(model_->kv_layers(), kv_blocks_, kv_dtype(options_.kv_type));
 }
 
-/// Evaluated f32 logits [rows that sample, V]; meaningless when none does.
+/// Evaluated f32 logits [rows that sample, V].
 mx::array BatchingEngine::compute(const std::vector<ScheduledRows>& plan) {
   if (!pool_) {
     make_pool();
   }
   const models::Batch batch = make_batch(plan);
   mx::array logits = mx::contiguous(model_->forward(batch, *pool_));
-  std::vector<mx::array> results;
-  if (batch.logits_rows.empty()) {
-    // In the middle of prompts only the KV memory is of interest.
-    const int layers = static_cast<int>(model_->kv_layers().size());
-    for (int layer = 0; layer < layers; ++layer) {
-      results.push_back(pool_->layer(layer).keys);
-      results.push_back(pool_->layer(layer).values);
-    }
-  } else {
-    results.push_back(logits);
-  }
-  mx::eval(std::move(results));
+  mx::eval(logits);
   return logits;
 }
 
