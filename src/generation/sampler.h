@@ -42,7 +42,7 @@ class Sampler {
  private:
   struct Candidate {
     tokenizer::TokenId id;
-    float weight;  // probability relative to the most likely token's
+    float weight;
   };
 
   std::span<const float> adjust(std::span<const float> logits, const SamplingParameters& parameters,
@@ -53,13 +53,16 @@ class Sampler {
   tokenizer::TokenId draw(std::span<const float> logits, float maximum,
                           const SamplingParameters& parameters, double random);
   void keep_nucleus(double top_p);
+  tokenizer::TokenId pick(double random);
   void add_logprobs(std::span<const float> logits, int count, Sample& sample);
   /// The `count` ids of the largest values in `largest_`, largest first, equal ones by id.
   void select_largest(std::span<const float> values, std::size_t count);
 
   std::vector<float> adjusted_;   // [V]
   std::vector<int> occurrences_;  // [V], zero between calls
+  std::vector<float> weights_;    // [V], relative to the most likely token's; 0: not to be chosen
   std::vector<Candidate> candidates_;
+  std::vector<double> sums_;
   std::vector<tokenizer::TokenId> largest_;
 };
 
