@@ -88,6 +88,7 @@ std::shared_ptr<const TensorFile> open_indexed(const fs::path& folder) {
   std::set<std::string> names;
   for (const auto& [tensor, shard] : shards) names.insert(shard);
   std::vector<fs::path> files;
+  files.reserve(names.size());
   for (const std::string& name : names) files.push_back(folder / name);
   auto checkpoint = std::make_shared<MappedSafetensors>(folder, files);
   for (const auto& [tensor, shard] : shards) {

@@ -1,5 +1,9 @@
 #include "kernels/cpu_features.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -38,6 +42,14 @@ InstructionSet choose() {
 /// The forced set, or -1.
 std::atomic<int> forced = -1;
 
+#if defined(__x86_64__)
+// Not among the names that clang's __builtin_cpu_supports knows.
+bool has_f16c() {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
+
 }  // namespace
 
 bool supports(InstructionSet set) {
@@ -49,8 +61,7 @@ bool supports(InstructionSet set) {
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni") &&
              __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vbmi");
     case InstructionSet::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-             __builtin_cpu_supports("f16c");
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case InstructionSet::scalar:
       return true;
   }

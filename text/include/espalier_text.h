@@ -55,8 +55,8 @@ espalier_text_bytes espalier_text_last_error(void);
 void espalier_text_buffer_free(espalier_text_buffer buffer);
 void espalier_text_ids_free(espalier_text_ids ids);
 
-/* The keys below tokenizer.ggml. in a GGUF file. Arrays that the file lacks are empty, ids and flags
- * it lacks are negative. */
+/* The keys below tokenizer.ggml. in a GGUF file. Arrays that the file lacks are empty, ids and
+ * flags it lacks are negative. */
 typedef struct {
   espalier_text_bytes model;
   espalier_text_bytes pre;
