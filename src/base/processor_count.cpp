@@ -67,6 +67,33 @@ std::vector<int> allowed_processors() {
   return {};
 }
 
+namespace {
+
+/// Lets the calling thread run on `processors` alone; it is on one of them afterwards.
+void restrict_to(const std::vector<int>& processors) {
+  const auto count =
+      static_cast<std::size_t>(*std::max_element(processors.begin(), processors.end()) + 1);
+  cpu_set_t* mask = CPU_ALLOC(count);
+  if (mask == nullptr) return;
+  const std::size_t bytes = CPU_ALLOC_SIZE(count);
+  CPU_ZERO_S(bytes, mask);
+  for (const int processor : processors) CPU_SET_S(processor, bytes, mask);
+  sched_setaffinity(0, bytes, mask);
+  CPU_FREE(mask);
+}
+
+}  // namespace
+
+void move_off_processors(const std::vector<int>& allowed, const std::vector<int>& taken) {
+  std::vector<int> left;
+  for (const int processor : allowed) {
+    if (std::find(taken.begin(), taken.end(), processor) == taken.end()) left.push_back(processor);
+  }
+  if (left.empty()) return;
+  restrict_to(left);
+  restrict_to(allowed);
+}
+
 int count_cores(const std::vector<int>& processors, const fs::path& folder) {
   std::set<std::string> cores;
   for (const int processor : processors) {

@@ -10,6 +10,10 @@ namespace espalier::base {
 /// tell.
 std::vector<int> allowed_processors();
 
+/// Moves the calling thread to one of `allowed` that is not `taken`, then lets it run on all of
+/// `allowed` again. Does nothing when none is left or the system refuses.
+void move_off_processors(const std::vector<int>& allowed, const std::vector<int>& taken);
+
 /// How many cores `processors` lie on: SMT siblings count once. `folder` is
 /// `/sys/devices/system/cpu`; a processor without topology there counts as a core of its own.
 int count_cores(const std::vector<int>& processors, const std::filesystem::path& folder);

@@ -71,5 +71,15 @@ TEST_F(ProcessorCountTest, NoQuotaWithoutControlGroups) {
 
 TEST(AllowedProcessors, HasTheOneWeRunOn) { EXPECT_FALSE(allowed_processors().empty()); }
 
+TEST(MoveOffProcessors, KeepsTheMask) {
+  const auto allowed = allowed_processors();
+  for (const int processor : allowed) {
+    move_off_processors(allowed, {processor});
+    EXPECT_EQ(allowed_processors(), allowed);
+  }
+  move_off_processors(allowed, allowed);
+  EXPECT_EQ(allowed_processors(), allowed);
+}
+
 }  // namespace
 }  // namespace espalier::base
