@@ -55,7 +55,7 @@ std::vector<GenerationRequest> make_requests(int vocabulary) {
   std::vector<GenerationRequest> requests(16);
   for (unsigned i = 0; i < requests.size(); ++i) {
     GenerationRequest& request = requests[i];
-    const int length = 1 + static_cast<int>(i * i) / 2;
+    const int length = 1 + static_cast<int>(i * i) / 4;
     for (int token = 0; token < length; ++token) {
       request.prompt.push_back(static_cast<TokenId>(random() % static_cast<unsigned>(vocabulary)));
     }
