@@ -5,6 +5,15 @@ find_package(CLI11 REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(prometheus-cpp CONFIG REQUIRED COMPONENTS core)
 
+# Boost.Asio and Boost.Beast, headers alone; server/http/boost_implementation.cpp compiles them once.
+find_package(Boost 1.81 REQUIRED)
+add_library(espalier_boost INTERFACE)
+target_link_libraries(espalier_boost INTERFACE Boost::headers Threads::Threads)
+target_compile_definitions(espalier_boost INTERFACE BOOST_ASIO_SEPARATE_COMPILATION
+                                                    BOOST_BEAST_SEPARATE_COMPILATION
+                                                    BOOST_ASIO_NO_DEPRECATED)
+add_library(espalier::boost ALIAS espalier_boost)
+
 # The MLX wheel lies in a private virtual environment that ./dev makes.
 set(ESPALIER_VENV "${CMAKE_SOURCE_DIR}/.venv" CACHE PATH "Virtual environment with the MLX wheel")
 execute_process(COMMAND ${ESPALIER_VENV}/bin/python -m mlx --cmake-dir

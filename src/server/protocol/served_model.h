@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/template.h"
+#include "generation/bundle.h"
+#include "generation/engine.h"
+
+namespace espalier::server::protocol {
+
+/// The model that a server answers with. Immutable; its parts are safe to use from any thread.
+struct ServedModel {
+  std::string alias;               // the id in listings and answers
+  std::vector<std::string> names;  // further names that requests may use
+  std::int64_t created = 0;        // Unix time
+  generation::TextBundle text;
+  std::shared_ptr<const chat::ChatTemplate> chat_template;  // null: the model has none
+  std::shared_ptr<generation::Engine> engine;
+
+  /// Throws `RequestError` 404 `model_not_found` unless `name` is empty, `local`, `default` or one
+  /// of this model's.
+  void check_name(std::string_view name) const;
+};
+
+/// Where handlers find the model: empty while it loads. Thread-safe.
+class ModelSlot {
+ public:
+  void set(std::shared_ptr<const ServedModel> model);
+  /// Null while loading.
+  std::shared_ptr<const ServedModel> find() const;
+  /// Throws `RequestError` 503 while loading.
+  std::shared_ptr<const ServedModel> get() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const ServedModel> model_;
+};
+
+}  // namespace espalier::server::protocol
