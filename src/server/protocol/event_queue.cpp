@@ -1,11 +1,12 @@
 #include "server/protocol/event_queue.h"
 
+#include <mutex>
+#include <utility>
+
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <mutex>
-#include <utility>
 
 namespace espalier::server::protocol {
 

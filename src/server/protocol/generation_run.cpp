@@ -43,7 +43,8 @@ GenerationRun::~GenerationRun() {
 boost::asio::awaitable<std::vector<ChoiceEvent>> GenerationRun::next(
     std::chrono::milliseconds limit) {
   std::vector<ChoiceEvent> result;
-  for (SequenceEvent& arrived : co_await queue_.next(limit)) {
+  std::vector<SequenceEvent> events = co_await queue_.next(limit);
+  for (SequenceEvent& arrived : events) {
     Choice& choice = choices_[static_cast<std::size_t>(arrived.sequence)];
     if (choice.finished) continue;
     if (arrived.event.finish == FinishReason::error) throw std::runtime_error(arrived.event.error);

@@ -1,11 +1,12 @@
 #pragma once
 
-#include <boost/asio/any_io_executor.hpp>
-#include <boost/asio/awaitable.hpp>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/awaitable.hpp>
 
 #include "generation/session.h"
 #include "server/protocol/event_queue.h"
@@ -30,7 +31,8 @@ struct ChoiceEvent {
 /// stops its generation. Used on one strand.
 class GenerationRun {
  public:
-  /// Submits every sequence. Throws the engine's `RequestError` when one cannot run; then none does.
+  /// Submits every sequence. Throws the engine's `RequestError` when one cannot run; then none
+  /// does.
   GenerationRun(std::shared_ptr<const ServedModel> model, PreparedRun prepared,
                 boost::asio::any_io_executor executor);
   ~GenerationRun();

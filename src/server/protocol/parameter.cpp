@@ -53,9 +53,9 @@ Json parse_body(std::string_view text) {
   try {
     body = Json::parse(text);
   } catch (const Json::parse_error& error) {
-    throw base::RequestError(400, "invalid_json",
-                             "The request's body is not valid JSON at " +
-                                 position(text, error.byte) + ".");
+    throw base::RequestError(
+        400, "invalid_json",
+        "The request's body is not valid JSON at " + position(text, error.byte) + ".");
   } catch (const Json::exception&) {
     throw base::RequestError(400, "invalid_json",
                              "The request's body holds a number that is out of range.");
@@ -66,6 +66,12 @@ Json parse_body(std::string_view text) {
         std::string("The request's body must be a JSON object, not ") + body.type_name() + ".");
   }
   return body;
+}
+
+void require_member(const Json& body, const std::string& name) {
+  const auto found = body.find(name);
+  if (found != body.end() && !found->is_null()) return;
+  throw base::RequestError(400, "missing_parameter", "'" + name + "' is missing.", name);
 }
 
 std::string dump(const Json& value) {

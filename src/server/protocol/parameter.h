@@ -2,10 +2,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
@@ -17,6 +18,9 @@ using Json = nlohmann::ordered_json;
 /// Parses a request's body, which must be an object. Throws `RequestError` 400 saying where it is
 /// not JSON, or that it is nested too deeply.
 Json parse_body(std::string_view text);
+
+/// Throws `RequestError` 400 when `body` has no member `name` that is not null.
+void require_member(const Json& body, const std::string& name);
 
 /// The text of a JSON value; bytes that are not UTF-8 become U+FFFD.
 std::string dump(const Json& value);
@@ -115,18 +119,6 @@ void apply_rules(const Json& body, const ParameterRules<Target>& rules, Target& 
       parameter.refuse("is not a parameter of this endpoint", "unknown_parameter");
     }
     if (!value.is_null()) found->apply(parameter, target);
-  }
-}
-
-/// The rules of a part of `Target` as rules of the whole.
-template <typename Target, typename Part>
-void add_rules(ParameterRules<Target>& rules, const ParameterRules<Part>& parts,
-               Part Target::* part) {
-  for (const ParameterRule<Part>& rule : parts) {
-    rules.push_back({rule.name, rule.handling, rule.note,
-                     [apply = rule.apply, part](const Parameter& parameter, Target& target) {
-                       apply(parameter, target.*part);
-                     }});
   }
 }
 

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "chat/template.h"
@@ -20,6 +21,7 @@ struct ServedModel {
   std::int64_t created = 0;        // Unix time
   generation::TextBundle text;
   std::shared_ptr<const chat::ChatTemplate> chat_template;  // null: the model has none
+  std::unordered_set<std::string> special_names;            // of the tokenizer
   std::shared_ptr<generation::Engine> engine;
 
   /// Throws `RequestError` 404 `model_not_found` unless `name` is empty, `local`, `default` or one

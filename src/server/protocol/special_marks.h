@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "server/protocol/chat_prompt.h"
+
+namespace espalier::server::protocol {
+
+/// Keeps names of special tokens that users write in messages from becoming those tokens: each is
+/// replaced by a mark before the template runs and found again in its output. A mark starts with a
+/// random number, so no text can forge one. Holds the names of one rendering; not thread-safe.
+class SpecialMarks {
+ public:
+  explicit SpecialMarks(const std::unordered_set<std::string>& names);
+
+  /// Replaces the names in every string of `value`, keys apart.
+  void mark(Json& value);
+  /// Cuts a template's output at the marks.
+  std::vector<PromptPiece> split(std::string_view rendered) const;
+
+ private:
+  void mark_text(std::string& text);
+
+  const std::unordered_set<std::string>& names_;
+  std::set<std::size_t, std::greater<>> lengths_;
+  std::string begin_;
+  std::vector<std::string> marked_;
+};
+
+/// The names of a tokenizer's special tokens.
+std::unordered_set<std::string> special_names(const tokenizer::Tokenizer& tokenizer);
+
+}  // namespace espalier::server::protocol
