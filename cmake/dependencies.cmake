@@ -14,6 +14,14 @@ target_compile_definitions(espalier_boost INTERFACE BOOST_ASIO_SEPARATE_COMPILAT
                                                     BOOST_ASIO_NO_DEPRECATED)
 add_library(espalier::boost ALIAS espalier_boost)
 
+# Line editing for `espalier chat`.
+find_path(EDIT_INCLUDE_DIR histedit.h REQUIRED)
+find_library(EDIT_LIBRARY edit REQUIRED)
+add_library(espalier_edit INTERFACE)
+target_include_directories(espalier_edit SYSTEM INTERFACE ${EDIT_INCLUDE_DIR})
+target_link_libraries(espalier_edit INTERFACE ${EDIT_LIBRARY})
+add_library(espalier::edit ALIAS espalier_edit)
+
 # The MLX wheel lies in a private virtual environment that ./dev makes.
 set(ESPALIER_VENV "${CMAKE_SOURCE_DIR}/.venv" CACHE PATH "Virtual environment with the MLX wheel")
 execute_process(COMMAND ${ESPALIER_VENV}/bin/python -m mlx --cmake-dir

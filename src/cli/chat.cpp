@@ -1,17 +1,13 @@
-#include <atomic>
 #include <csignal>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <optional>
-#include <string>
-
-#include <unistd.h>
 
 #include "base/error.h"
-#include "cli/answer.h"
 #include "cli/line_editor.h"
+#include "cli/local_generation.h"
 #include "cli/model_options.h"
-#include "cli/sampling_options.h"
 #include "cli/verbs.h"
 #include "server/protocol/chat_prompt.h"
 
@@ -20,126 +16,141 @@ namespace {
 
 struct ChatOptions {
   ModelOptions model;
-  SamplingOptions sampling;
   std::string system;
+  std::optional<float> temperature;
+  std::optional<std::uint64_t> seed;
   std::optional<int> max_tokens;
 };
 
 constexpr const char* help =
-    "/help   this list\n"
-    "/clear  forget the conversation\n"
-    "/retry  answer the last message again\n"
-    "/exit   leave (also Ctrl-D); Ctrl-C stops an answer\n";
+    "Type a message and press Enter.\n"
+    "  /help   this text\n"
+    "  /clear  forget the conversation\n"
+    "  /exit   leave (also Ctrl-D)\n"
+    "Ctrl-C stops an answer.\n";
 
-/// The answer being generated, for the signal handler: an atomic load and a relaxed store are all
-/// it does.
-std::atomic<const base::CancellationToken*> running = nullptr;
+/// Lets SIGINT interrupt what is done instead of the program.
+class InterruptFlag {
+ public:
+  InterruptFlag() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { raised_ = 1; };
+    sigemptyset(&action.sa_mask);  // no SA_RESTART: reading a line returns too
+    sigaction(SIGINT, &action, nullptr);
+  }
 
-void stop_answer(int /*signal*/) {
-  if (const base::CancellationToken* token = running.load()) token->cancel();
-}
+  static bool take() {
+    const bool raised = raised_ != 0;
+    raised_ = 0;
+    return raised;
+  }
+  static bool raised() { return raised_ != 0; }
 
-/// One conversation with a model.
+ private:
+  static inline volatile std::sig_atomic_t raised_ = 0;
+};
+
 class Conversation {
  public:
-  Conversation(std::shared_ptr<const server::protocol::ServedModel> model,
-               const ChatOptions& options)
-      : model_(std::move(model)), options_(options) {
+  Conversation(const server::protocol::ServedModel& model, const ChatOptions& options)
+      : model_(model), options_(options) {
     clear();
   }
 
   void clear() {
-    input_.messages = server::protocol::Json::array();
+    chat_.messages = server::protocol::Json::array();
     if (!options_.system.empty()) add("system", options_.system);
   }
 
-  /// Removes the last answer; false when there is none to repeat.
-  bool take_back() {
-    if (input_.messages.empty() || input_.messages.back()["role"] != "assistant") return false;
-    input_.messages.erase(input_.messages.size() - 1);
-    return true;
-  }
-
-  void say(const std::string& text) {
+  /// Prints the answer to `text` and keeps both; what was said before an interrupt counts.
+  void ask(const std::string& text) {
     add("user", text);
-    try {
-      answer();
-    } catch (const base::RequestError& error) {
-      input_.messages.erase(input_.messages.size() - 1);
-      std::cerr << error.what() << std::endl;
-    }
-  }
-
-  void answer() {
-    generation::GenerationRequest request;
-    request.prompt = server::protocol::encode_pieces(
-        *model_->text.tokenizer, server::protocol::render_chat(*model_, input_));
-    request.sampling = sampling_parameters(options_.sampling, model_->text.sampling_defaults);
-    request.max_tokens = options_.max_tokens;
-    request.end_tokens = model_->text.end_tokens;
+    generation::SamplingParameters sampling = model_.text.sampling_defaults;
+    if (options_.temperature) sampling.temperature = *options_.temperature;
+    auto request =
+        make_request(model_, encode_pieces(*model_.text.tokenizer, render_chat(model_, chat_)),
+                     sampling, options_.seed, options_.max_tokens);
     const base::CancellationToken cancellation = request.cancellation;
-    running = &cancellation;
-    const Answer answer =
-        generate_answer(*model_, std::move(request), options_.sampling.stop,
-                        [](const std::string& text) { std::cout << text << std::flush; });
-    running = nullptr;
-    std::cout << std::endl;
-    add("assistant", answer.text);
+    InterruptFlag::take();
+    try {
+      const Generated answer = generate(model_, std::move(request), [&](std::string_view piece) {
+        std::cout << piece << std::flush;
+        if (InterruptFlag::raised()) cancellation.cancel();
+      });
+      add("assistant", answer.text);
+      std::cout << "\n";
+      if (answer.finish == generation::FinishReason::length) {
+        std::cerr << "(the answer reached the limit; /clear makes room in the context)\n";
+      }
+    } catch (const base::RequestError& error) {
+      chat_.messages.erase(chat_.messages.size() - 1);
+      std::cerr << error.what() << " /clear starts anew.\n";
+    }
+    InterruptFlag::take();
   }
 
  private:
-  void add(const char* role, const std::string& content) {
-    input_.messages.push_back({{"role", role}, {"content", content}});
+  void add(const std::string& role, const std::string& content) {
+    chat_.messages.push_back({{"role", role}, {"content", content}});
   }
 
-  std::shared_ptr<const server::protocol::ServedModel> model_;
+  const server::protocol::ServedModel& model_;
   const ChatOptions& options_;
-  server::protocol::ChatInput input_;
+  server::protocol::ChatInput chat_;
 };
 
-int chat(const ChatOptions& options) {
-  generation::EngineOptions engine = engine_options(options.model);
-  engine.max_running = 1;
-  const auto model = load_with_engine(hub::resolve(options.model.model), engine);
+/// One line of the user's; false when it ends the session.
+bool obey(const std::string& line, Conversation& conversation) {
+  if (line == "/exit" || line == "/quit") return false;
+  if (line == "/help") {
+    std::cout << help;
+  } else if (line == "/clear") {
+    conversation.clear();
+  } else if (line.starts_with("/")) {
+    std::cerr << "unknown command " << line << "; /help lists them\n";
+  } else if (!line.empty()) {
+    conversation.ask(line);
+  }
+  return true;
+}
+
+void run_chat(const ChatOptions& options) {
+  const auto model = load_served_model(hub::resolve(options.model.model), options.model.engine);
   if (!model->chat_template) {
-    throw base::LoadError("The model " + options.model.model +
-                          " has no chat template; 'espalier generate --raw' continues a text.");
+    throw base::LoadError(options.model.model + " has no chat template, so it cannot chat");
   }
-  std::signal(SIGINT, stop_answer);
-  Conversation conversation(model, options);
-  LineEditor editor;
-  if (isatty(STDIN_FILENO) != 0) std::cerr << model->alias << "; /help lists commands\n";
-  while (const auto line = editor.read("> ")) {
-    if (line->empty()) continue;
-    if (*line == "/exit" || *line == "/quit") break;
-    if (*line == "/help") {
-      std::cout << help << std::flush;
-    } else if (*line == "/clear") {
-      conversation.clear();
-    } else if (*line == "/retry") {
-      if (conversation.take_back()) conversation.answer();
-    } else if (line->starts_with('/')) {
-      std::cerr << "There is no command " << *line << "; /help lists them." << std::endl;
-    } else {
-      conversation.say(*line);
+  const InterruptFlag interrupts;
+  std::error_code ignored;
+  std::filesystem::create_directories(hub::home(), ignored);
+  LineEditor editor((hub::home() / "chat_history").string());
+  Conversation conversation(*model, options);
+  for (;;) {
+    const LineEditor::Result input = editor.read();
+    if (input.outcome == LineEditor::Outcome::end) break;
+    if (input.outcome == LineEditor::Outcome::interrupted) {
+      InterruptFlag::take();
+      std::cout << "\n";
+      continue;
     }
+    if (!obey(input.text, conversation)) break;
   }
-  return 0;
 }
 
 }  // namespace
 
 void add_chat(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand(
-      "chat", "Talk with a model. /help lists commands; Ctrl-C stops an answer, Ctrl-D leaves.");
-  const auto options = std::make_shared<ChatOptions>();
+  auto options = std::make_shared<ChatOptions>();
+  CLI::App* verb = app.add_subcommand("chat", std::string("Talk with a model.\n") + help);
   add_model_options(*verb, options->model);
-  verb->add_option("--system", options->system, "The system message");
-  verb->add_option("--max-tokens", options->max_tokens,
-                   "Most tokens of one answer (default: until the context ends)")
+  add_engine_options(*verb, options->model);
+  verb->add_option("--system", options->system, "the system message");
+  verb->add_option("--temperature", options->temperature,
+                   "0 takes the most likely token (default: the model's own)")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--seed", options->seed, "the same seed gives the same answers");
+  verb->add_option("--max-tokens", options->max_tokens, "most tokens in an answer")
       ->check(CLI::PositiveNumber);
-  add_sampling_options(*verb, options->sampling);
-  verb->callback([options, &action] { action = [options] { return chat(*options); }; });
+  verb->callback([options, &action] { action = [options] { run_chat(*options); }; });
 }
 
 }  // namespace espalier::cli

@@ -1,94 +1,110 @@
 #include <iostream>
 #include <memory>
-#include <string>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
-#include "cli/answer.h"
+#include "base/error.h"
+#include "cli/local_generation.h"
 #include "cli/model_options.h"
-#include "cli/sampling_options.h"
 #include "cli/verbs.h"
 #include "server/protocol/chat_prompt.h"
 
 namespace espalier::cli {
 namespace {
 
+using server::protocol::Json;
+
 struct GenerateOptions {
   ModelOptions model;
-  SamplingOptions sampling;
   std::string prompt;
   bool raw = false;
-  bool json = false;
   int max_tokens = 256;
+  float temperature = 0.0F;
+  std::optional<std::uint64_t> seed;
+  bool json = false;
 };
 
-/// The prompt's ids: through the chat template as one user message, or as plain text.
+std::string_view finish_name(generation::FinishReason finish) {
+  switch (finish) {
+    case generation::FinishReason::length:
+      return "length";
+    case generation::FinishReason::cancelled:
+      return "cancelled";
+    default:
+      return "stop";
+  }
+}
+
 std::vector<tokenizer::TokenId> encode_prompt(const server::protocol::ServedModel& model,
                                               const GenerateOptions& options) {
-  if (options.raw || !model.chat_template) {
+  if (options.raw) {
     return model.text.tokenizer->encode(options.prompt, tokenizer::SpecialTokens::add);
   }
-  server::protocol::ChatInput input;
-  input.messages.push_back({{"role", "user"}, {"content", options.prompt}});
-  return server::protocol::encode_pieces(*model.text.tokenizer,
-                                         server::protocol::render_chat(model, input));
+  if (!model.chat_template) {
+    throw base::LoadError(options.model.model +
+                          " has no chat template: add --raw to continue the prompt as it is");
+  }
+  server::protocol::ChatInput chat;
+  chat.messages.push_back({{"role", "user"}, {"content", options.prompt}});
+  return encode_pieces(*model.text.tokenizer, render_chat(model, chat));
 }
 
-nlohmann::ordered_json to_json(const Answer& answer) {
-  const double decoded = static_cast<double>(answer.tokens.size()) - 1.0;
-  return {{"text", answer.text},
-          {"tokens", answer.tokens},
-          {"prompt_tokens", answer.prompt_tokens},
-          {"finish_reason", finish_reason_name(answer.finish)},
-          {"timings",
-           {{"prefill_seconds", answer.timings.prefill_seconds},
-            {"decode_seconds", answer.timings.decode_seconds},
-            {"prefill_tokens_per_s", answer.prompt_tokens / answer.timings.prefill_seconds},
-            {"decode_tokens_per_s", answer.timings.decode_seconds > 0.0
-                                        ? nlohmann::json(decoded / answer.timings.decode_seconds)
-                                        : nlohmann::json()}}}};
+double rate(std::size_t tokens, double seconds) {
+  return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
-int generate(const GenerateOptions& options) {
-  generation::EngineOptions engine = engine_options(options.model);
-  engine.max_running = 1;
-  const auto model = load_with_engine(hub::resolve(options.model.model), engine);
+void print_json(const Generated& generated, std::size_t prompt_tokens) {
+  const std::size_t decoded = generated.tokens.empty() ? 0 : generated.tokens.size() - 1;
+  const Json result = {{"text", generated.text},
+                       {"tokens", generated.tokens},
+                       {"prompt_tokens", prompt_tokens},
+                       {"finish_reason", finish_name(generated.finish)},
+                       {"timings",
+                        {{"prompt_s", generated.prompt_seconds},
+                         {"prompt_tokens_per_s", rate(prompt_tokens, generated.prompt_seconds)},
+                         {"generation_s", generated.generation_seconds},
+                         {"generated_tokens_per_s", rate(decoded, generated.generation_seconds)}}}};
+  std::cout << server::protocol::dump(result) << "\n";
+}
 
-  generation::GenerationRequest request;
-  request.prompt = encode_prompt(*model, options);
-  generation::SamplingParameters defaults = model->text.sampling_defaults;
-  defaults.temperature = 0.0F;
-  request.sampling = sampling_parameters(options.sampling, defaults);
-  request.max_tokens = options.max_tokens;
-  request.end_tokens = model->text.end_tokens;
-
-  const Answer answer =
-      generate_answer(*model, std::move(request), options.sampling.stop, [&](const auto& text) {
+void run_generate(const GenerateOptions& options) {
+  const auto model = load_served_model(hub::resolve(options.model.model), options.model.engine);
+  auto prompt = encode_prompt(*model, options);
+  const std::size_t prompt_tokens = prompt.size();
+  generation::SamplingParameters sampling = model->text.sampling_defaults;
+  sampling.temperature = options.temperature;
+  const Generated generated = generate(
+      *model, make_request(*model, std::move(prompt), sampling, options.seed, options.max_tokens),
+      [&options](std::string_view text) {
         if (!options.json) std::cout << text << std::flush;
       });
   if (options.json) {
-    std::cout << to_json(answer).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    print_json(generated, prompt_tokens);
+  } else {
+    std::cout << "\n";
   }
-  std::cout << std::endl;
-  return 0;
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app, Action& action) {
-  CLI::App* verb = app.add_subcommand(
-      "generate", "Answer one prompt, streaming the text. Greedy unless --temperature is given.");
-  const auto options = std::make_shared<GenerateOptions>();
+  auto options = std::make_shared<GenerateOptions>();
+  CLI::App* verb = app.add_subcommand("generate", "Answer one prompt, streaming the text");
   add_model_options(*verb, options->model);
-  verb->add_option("--prompt,-p", options->prompt, "The user's message")->required();
-  verb->add_flag("--raw", options->raw, "Continue the prompt as it is, without the chat template");
-  verb->add_option("--max-tokens", options->max_tokens, "Most tokens to generate")
+  add_engine_options(*verb, options->model);
+  verb->add_option("--prompt", options->prompt, "what to answer")->required();
+  verb->add_flag("--raw", options->raw, "continue the prompt as it is, without the chat template");
+  verb->add_option("--max-tokens", options->max_tokens, "most tokens to generate")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  verb->add_option("--temperature", options->temperature, "0 takes the most likely token")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option("--seed", options->seed, "the same seed gives the same text");
   verb->add_flag("--json", options->json,
-                 "Print {text, tokens, prompt_tokens, finish_reason, timings}");
-  add_sampling_options(*verb, options->sampling);
-  verb->callback([options, &action] { action = [options] { return generate(*options); }; });
+                 "print {text, tokens, prompt_tokens, finish_reason, timings}");
+  verb->callback([options, &action] { action = [options] { run_generate(*options); }; });
 }
 
 }  // namespace espalier::cli

@@ -1,9 +1,10 @@
-#include <csignal>
-#include <cstring>
-#include <exception>
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include "base/error.h"
 #include "cli/verbs.h"
@@ -11,33 +12,47 @@
 namespace espalier::cli {
 namespace {
 
-constexpr int exit_failed = 1;
-constexpr int exit_usage = 2;
+constexpr int failed = 1;
+constexpr int usage = 2;
 
 constexpr const char* description =
-    "Espalier runs, serves and measures language models on this machine.\n"
+    "Runs and serves language models on the machine you own.\n"
+    "\n"
     "MODEL is a folder with a checkpoint, a .gguf file, a Hugging Face repo id in the cache, or "
     "an\n"
-    "alias from 'espalier ls'. Without a verb, espalier serves.";
+    "alias from `espalier ls`. Without a verb, `serve` is meant.";
 
-/// `espalier` alone, or with options only, means `espalier serve`.
-std::vector<std::string> with_default_verb(int argc, char** argv) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  const bool global = !arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h" ||
-                                             arguments[0] == "--version");
-  if (arguments.empty() || (!global && arguments[0].starts_with("-"))) {
-    arguments.insert(arguments.begin(), "serve");
-  }
-  return {arguments.rbegin(), arguments.rend()};  // CLI11 takes them last first
-}
+constexpr const char* footer =
+    "Examples:\n"
+    "  espalier ls\n"
+    "  espalier generate --model MODEL --prompt \"Why is the sky blue?\"\n"
+    "  espalier chat --model MODEL\n"
+    "  espalier serve --model MODEL --port 8080\n"
+    "\n"
+    "`espalier VERB --help` explains a verb.\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage; the reason is one line on standard error.";
 
-int fail(int status, const std::string& message) {
-  std::cerr << "espalier: " << message.substr(0, message.find('\n')) << std::endl;
+int fail(int status, std::string message) {
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  std::cerr << "espalier: " << message << "\n";
   return status;
 }
 
+/// `espalier` alone, or followed by options, serves.
+std::vector<std::string> with_verb(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  static const std::vector<std::string> own = {"-h", "--help", "--version"};
+  const bool has_verb =
+      !arguments.empty() && (!arguments.front().starts_with("-") ||
+                             std::find(own.begin(), own.end(), arguments.front()) != own.end());
+  if (!has_verb) arguments.insert(arguments.begin(), "serve");
+  return arguments;
+}
+
 int run(int argc, char** argv) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("espalier"));
   CLI::App app(description, "espalier");
+  app.footer(footer);
   app.set_version_flag("--version", ESPALIER_VERSION);
   app.require_subcommand(1);
   Action action;
@@ -45,24 +60,26 @@ int run(int argc, char** argv) {
                          add_perplexity, add_bench, add_ls}) {
     add(app, action);
   }
+  std::vector<std::string> arguments = with_verb(argc, argv);
+  std::reverse(arguments.begin(), arguments.end());
   try {
-    app.parse(with_default_verb(argc, argv));
-    return action();
+    app.parse(arguments);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // help and version
-    return fail(exit_usage, std::string(error.what()) + " (espalier --help lists the verbs)");
+    if (error.get_exit_code() == 0) return app.exit(error);
+    return fail(usage, std::string(error.what()) + " (see espalier --help)");
+  }
+  try {
+    action();
+    std::cout.flush();
+    return std::cout ? 0 : fail(failed, "standard output cannot be written");
   } catch (const base::UsageError& error) {
-    return fail(exit_usage, error.what());
+    return fail(usage, error.what());
   } catch (const std::exception& error) {
-    return fail(exit_failed, error.what());
+    return fail(failed, error.what());
   }
 }
 
 }  // namespace
 }  // namespace espalier::cli
 
-int main(int argc, char** argv) {
-  // A reader that closes its end of a pipe is a failed write, not a reason to die.
-  std::signal(SIGPIPE, SIG_IGN);
-  return espalier::cli::run(argc, argv);
-}
+int main(int argc, char** argv) { return espalier::cli::run(argc, argv); }

@@ -1,74 +1,83 @@
 #include "cli/model_options.h"
 
 #include <chrono>
-#include <map>
 
-#include "base/thread_pool.h"
 #include "chat/template.h"
+#include "generation/bundle.h"
 #include "server/protocol/special_marks.h"
 
 namespace espalier::cli {
+namespace {
 
-void add_model_name(CLI::App& verb, std::string& model) {
-  verb.add_option("--model,-m", model, "Folder, .gguf file, repo id in the cache, or alias")
-      ->required();
+using generation::KvType;
+
+std::int64_t unix_time() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
-void add_model_options(CLI::App& verb, ModelOptions& options) {
-  add_model_name(verb, options.model);
-  verb.add_option("--threads", options.threads, "Threads that compute (default: physical cores)")
-      ->check(CLI::Range(1, 1024));
-  verb.add_option("--dtype", options.dtype,
-                  "Type of the residual stream (default: float32 for GGUF, the checkpoint's own "
-                  "for safetensors)")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  verb.add_option("--activations", options.activations,
-                  "How activations enter quantized products: int8 (fast) or f32 (exact)")
+}  // namespace
+
+void add_model_options(CLI::App& verb, ModelOptions& options, bool model_required) {
+  verb.add_option("--model", options.model, "folder, .gguf file, repo id or alias")
+      ->required(model_required);
+  verb.add_option("--threads", options.engine.threads,
+                  "threads that compute (default: the physical cores)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--dtype", options.engine.dtype,
+                  "type of the activations between layers: float32, float16 or bfloat16 (default: "
+                  "float32 for GGUF, else the checkpoint's)")
+      ->transform(
+          CLI::CheckedTransformer(std::map<std::string, std::string>{{"f32", "f32"},
+                                                                     {"float32", "f32"},
+                                                                     {"float16", "float16"},
+                                                                     {"bfloat16", "bfloat16"}})
+              .description(""));
+  verb.add_option("--activations", options.engine.activations,
+                  "what quantized weights are multiplied with")
       ->check(CLI::IsMember({"int8", "f32"}))
+      ->capture_default_str();
+  verb.add_option("--kv-type", options.engine.kv_type,
+                  "type of the stored keys and values: f16, "
+                  "bf16 or f32 (default: f16)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, KvType>{{"f16", KvType::f16},
+                                                                        {"bf16", KvType::bf16},
+                                                                        {"f32", KvType::f32}})
+                      .description(""));
+}
+
+void add_engine_options(CLI::App& verb, ModelOptions& options) {
+  verb.add_option("--context", options.engine.context,
+                  "positions a request may use (default: the model's own, or what fits)")
+      ->check(CLI::PositiveNumber);
+  verb.add_option("--prefill-chunk", options.engine.prefill_chunk,
+                  "prompt tokens computed in one step; results do not depend on it")
+      ->check(CLI::PositiveNumber)
       ->capture_default_str();
 }
 
-std::unique_ptr<models::Model> load_weights(const ModelOptions& options) {
-  const std::map<std::string, mlx::core::Dtype> dtypes = {{"float32", mlx::core::float32},
-                                                          {"bfloat16", mlx::core::bfloat16},
-                                                          {"float16", mlx::core::float16}};
-  models::LoadOptions load;
-  if (!options.dtype.empty()) load.dtype = dtypes.at(options.dtype);
-  if (options.activations == "f32") load.activations = layers::ActivationFormat::f32;
-  if (options.threads) base::set_compute_threads(*options.threads);
-  return models::load_model(hub::resolve(options.model).path, load);
-}
-
-generation::EngineOptions engine_options(const ModelOptions& options) {
-  generation::EngineOptions engine;
-  engine.threads = options.threads;
-  engine.dtype = options.dtype == "float32" ? "f32" : options.dtype;
-  engine.activations = options.activations;
-  return engine;
-}
-
-server::protocol::ServedModel load_text(const hub::LocalModel& model) {
-  server::protocol::ServedModel served;
-  served.alias = model.alias;
-  served.names = {model.path.filename().string(), model.path.stem().string()};
-  if (!model.repo_id.empty()) served.names.push_back(model.repo_id);
-  served.created = std::chrono::duration_cast<std::chrono::seconds>(
-                       std::chrono::system_clock::now().time_since_epoch())
-                       .count();
-  served.text = generation::load_text_bundle(model.path);
-  if (!served.text.template_variants.empty()) {
-    served.chat_template =
-        chat::compile_template(served.text.template_variants, model.path.string());
-  }
-  served.special_names = server::protocol::special_names(*served.text.tokenizer);
-  return served;
-}
-
-std::shared_ptr<const server::protocol::ServedModel> load_with_engine(
+std::shared_ptr<const server::protocol::ServedModel> load_served_model(
     const hub::LocalModel& model, const generation::EngineOptions& options) {
-  auto served = std::make_shared<server::protocol::ServedModel>(load_text(model));
+  auto served = std::make_shared<server::protocol::ServedModel>();
+  served->alias = model.alias;
+  served->names = {model.path.filename().string(), model.path.stem().string()};
+  if (!model.repo_id.empty()) served->names.push_back(model.repo_id);
+  served->created = unix_time();
+  served->text = generation::load_text_bundle(model.path);
+  served->special_names = server::protocol::special_names(*served->text.tokenizer);
+  if (!served->text.template_variants.empty()) {
+    served->chat_template =
+        chat::compile_template(served->text.template_variants, model.path.string());
+  }
   served->engine = generation::Engine::load(model.path, options);
   return served;
+}
+
+std::filesystem::path text_path(const std::string& model) {
+  std::error_code error;
+  return std::filesystem::exists(model, error) ? std::filesystem::path(model)
+                                               : hub::resolve(model).path;
 }
 
 }  // namespace espalier::cli

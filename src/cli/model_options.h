@@ -1,41 +1,35 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
 #include "generation/engine.h"
 #include "hub/resolve.h"
-#include "models/model.h"
 #include "server/protocol/served_model.h"
 
 namespace espalier::cli {
 
-/// The options of every verb that loads a model.
+/// The options of every verb that runs a model.
 struct ModelOptions {
   std::string model;
-  std::optional<int> threads;
-  std::string dtype;
-  std::string activations = "int8";
+  generation::EngineOptions engine;
 };
 
-/// Adds --model (required), --threads, --dtype and --activations.
-void add_model_options(CLI::App& verb, ModelOptions& options);
-/// Adds --model alone, for verbs that read no weights.
-void add_model_name(CLI::App& verb, std::string& model);
+/// Adds `--model`, `--threads`, `--dtype`, `--activations` and `--kv-type`.
+void add_model_options(CLI::App& verb, ModelOptions& options, bool model_required = true);
 
-/// Sets up the compute pool and loads the weights for verbs that drive the model themselves.
-std::unique_ptr<models::Model> load_weights(const ModelOptions& options);
+/// Adds what only an engine has: `--context` and `--prefill-chunk`.
+void add_engine_options(CLI::App& verb, ModelOptions& options);
 
-generation::EngineOptions engine_options(const ModelOptions& options);
-
-/// Tokenizer, chat template and names of a model; the engine is the caller's to set.
-server::protocol::ServedModel load_text(const hub::LocalModel& model);
-
-/// The same with an engine that is ready.
-std::shared_ptr<const server::protocol::ServedModel> load_with_engine(
+/// Reads tokenizer and template and loads the weights. Throws `LoadError`.
+std::shared_ptr<const server::protocol::ServedModel> load_served_model(
     const hub::LocalModel& model, const generation::EngineOptions& options);
+
+/// Where a tokenizer or template can be read although there may be no whole model: an existing path
+/// as it is, else as `hub::resolve` finds it.
+std::filesystem::path text_path(const std::string& model);
 
 }  // namespace espalier::cli

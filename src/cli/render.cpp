@@ -1,12 +1,10 @@
 #include <chrono>
-#include <filesystem>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
 #include <sstream>
-#include <stdexcept>
-#include <string>
 
 #include "base/error.h"
 #include "chat/template.h"
@@ -14,132 +12,150 @@
 #include "cli/standard_input.h"
 #include "cli/verbs.h"
 #include "generation/bundle.h"
+#include "server/protocol/parameter.h"
 
 namespace espalier::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using chat::RenderRequest;
+using server::protocol::dump;
+using server::protocol::Json;
+using server::protocol::mapped;
+using server::protocol::Parameter;
+using server::protocol::ParameterRules;
 
 struct RenderOptions {
   std::string model;
   std::string template_file;
-  bool jsonl = false;
+  bool lines = false;
 };
 
-struct TemplateSource {
-  std::shared_ptr<const chat::ChatTemplate> chat_template;
+/// A template with the special tokens it knows.
+struct Template {
+  std::shared_ptr<const chat::ChatTemplate> compiled;
   std::map<std::string, std::string> special_tokens;
 };
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path)) {
-    throw base::LoadError("The template " + path + " cannot be read.");
-  }
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-TemplateSource load_template(const RenderOptions& options) {
+Template load_template(const RenderOptions& options) {
   if (!options.template_file.empty()) {
-    return {chat::compile_template({{"default", read_file(options.template_file)}},
-                                   options.template_file),
-            {}};
+    std::ifstream file(options.template_file);
+    if (!file) throw base::LoadError("cannot read " + options.template_file);
+    const std::string source{std::istreambuf_iterator<char>(file),
+                             std::istreambuf_iterator<char>()};
+    return {chat::compile_template({{"default", source}}, options.template_file), {}};
   }
-  const auto path = hub::resolve(options.model).path;
-  const auto bundle = generation::load_text_bundle(path);
+  generation::TextBundle bundle = generation::load_text_bundle(text_path(options.model));
   if (bundle.template_variants.empty()) {
-    throw base::LoadError("The model " + options.model + " has no chat template.");
+    throw base::LoadError(options.model + " has no chat template");
   }
-  return {chat::compile_template(bundle.template_variants, path.string()), bundle.special_tokens};
+  return {chat::compile_template(bundle.template_variants, options.model),
+          std::move(bundle.special_tokens)};
 }
 
-/// `2026-03-05T14:07:09`, taken as local time as the templates' clock shows it.
-std::chrono::system_clock::time_point parse_time(const std::string& text) {
-  std::tm time = {};
-  std::istringstream stream(text);
-  stream >> std::get_time(&time, "%Y-%m-%dT%H:%M:%S");
-  if (stream.fail()) {
-    throw std::runtime_error("'now' is '" + text + "', not a time like 2026-03-05T14:07:09.");
-  }
+/// ISO 8601 without a zone, taken as local time, which is what templates print.
+void read_now(const Parameter& parameter, RenderRequest& request) {
+  std::tm time{};
+  std::string text = parameter.string();
+  std::istringstream input(text);
+  input >> std::get_time(&time, text.find('T') != std::string::npos ? "%Y-%m-%dT%H:%M:%S"
+                                                                    : "%Y-%m-%d %H:%M:%S");
+  if (input.fail()) parameter.refuse("must be a time as in 2026-03-05T14:07:09");
   time.tm_isdst = -1;
-  return std::chrono::system_clock::from_time_t(std::mktime(&time));
+  request.now = std::chrono::system_clock::from_time_t(std::mktime(&time));
 }
 
-template <typename Value>
-Value take(const std::string& key, const Json& value) {
-  try {
-    return value.get<Value>();
-  } catch (const nlohmann::json::type_error&) {
-    throw std::runtime_error("'" + key + "' has the wrong type: " + value.type_name() + ".");
+void read_special_tokens(const Parameter& parameter, RenderRequest& request) {
+  for (const auto& [key, value] : parameter.members()) {
+    // tokenizer_config.json writes a token as a string or as {"content": …}.
+    request.special_tokens[key] =
+        value.json().is_object() && value.find("content") != nullptr
+            ? Parameter(value.name() + ".content", *value.find("content")).string()
+            : value.string();
   }
 }
 
-chat::RenderRequest read_request(const Json& input, const TemplateSource& source) {
-  if (!input.is_object()) throw std::runtime_error("The request is not a JSON object.");
-  chat::RenderRequest request;
-  request.special_tokens = source.special_tokens;
+ParameterRules<RenderRequest> render_rules() {
+  const auto text = [](const char* name, std::string RenderRequest::*field) {
+    return mapped<RenderRequest>(name, "",
+                                 [field](const Parameter& parameter, RenderRequest& request) {
+                                   request.*field = dump(parameter.json());
+                                 });
+  };
+  const auto flag = [](const char* name, bool RenderRequest::*field) {
+    return mapped<RenderRequest>(name, "",
+                                 [field](const Parameter& parameter, RenderRequest& request) {
+                                   request.*field = parameter.boolean();
+                                 });
+  };
+  return {text("messages", &RenderRequest::messages_json),
+          text("tools", &RenderRequest::tools_json),
+          text("documents", &RenderRequest::documents_json),
+          text("chat_template_kwargs", &RenderRequest::kwargs_json),
+          flag("add_generation_prompt", &RenderRequest::add_generation_prompt),
+          flag("continue_final_message", &RenderRequest::continue_final_message),
+          mapped<RenderRequest>("special_tokens", "", read_special_tokens),
+          mapped<RenderRequest>("template", "",
+                                [](const Parameter& parameter, RenderRequest& request) {
+                                  request.template_name = parameter.string();
+                                }),
+          mapped<RenderRequest>("now", "", read_now)};
+}
+
+std::string render(const Template& chat_template, const std::string& input) {
+  static const ParameterRules<RenderRequest> rules = render_rules();
+  const Json body = server::protocol::parse_body(input);
+  server::protocol::require_member(body, "messages");
+  RenderRequest request;
+  request.special_tokens = chat_template.special_tokens;
   request.now = std::chrono::system_clock::now();
-  request.add_generation_prompt = false;
-  for (const auto& [key, value] : input.items()) {
-    if (value.is_null()) continue;
-    if (key == "messages") {
-      request.messages_json = value.dump();
-    } else if (key == "tools") {
-      request.tools_json = value.dump();
-    } else if (key == "documents") {
-      request.documents_json = value.dump();
-    } else if (key == "chat_template_kwargs" || key == "kwargs") {
-      request.kwargs_json = value.dump();
-    } else if (key == "add_generation_prompt") {
-      request.add_generation_prompt = take<bool>(key, value);
-    } else if (key == "continue_final_message") {
-      request.continue_final_message = take<bool>(key, value);
-    } else if (key == "template") {
-      request.template_name = take<std::string>(key, value);
-    } else if (key == "now") {
-      request.now = parse_time(take<std::string>(key, value));
-    } else if (key == "special_tokens") {
-      for (const auto& [name, token] : value.items()) {
-        request.special_tokens[name] = take<std::string>(name, token);
-      }
-    } else {
-      throw std::runtime_error("The request has an unknown member '" + key + "'.");
-    }
+  apply_rules(body, rules, request);
+  if (request.continue_final_message && !body.contains("add_generation_prompt")) {
+    request.add_generation_prompt = false;
   }
-  if (request.messages_json.empty()) throw std::runtime_error("The request has no 'messages'.");
-  return request;
+  return chat_template.compiled->render(request);
 }
 
-int render(const RenderOptions& options) {
-  const TemplateSource source = load_template(options);
-  if (options.jsonl) {
-    answer_lines("prompt", [&](const Json& input) {
-      return source.chat_template->render(read_request(input, source));
-    });
-    return 0;
+void render_lines(const Template& chat_template) {
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    if (line.empty()) continue;
+    Json output;
+    try {
+      output = {{"prompt", render(chat_template, line)}};
+    } catch (const base::RequestError& error) {
+      output = {{"error", error.what()}};
+    }
+    std::cout << dump(output) << "\n";
   }
-  const Json input = parse_json(read_standard_input(), "Standard input");
-  std::cout << source.chat_template->render(read_request(input, source)) << std::flush;
-  return 0;
+}
+
+void run_render(const RenderOptions& options) {
+  if (options.model.empty() == options.template_file.empty()) {
+    throw base::UsageError("render needs either --model or --template");
+  }
+  const Template chat_template = load_template(options);
+  if (options.lines) {
+    render_lines(chat_template);
+  } else {
+    std::cout << render(chat_template, read_standard_input());
+  }
 }
 
 }  // namespace
 
 void add_render(CLI::App& app, Action& action) {
+  auto options = std::make_shared<RenderOptions>();
   CLI::App* verb = app.add_subcommand(
       "render",
-      "A chat request to its prompt text: JSON on standard input with messages, and optionally "
-      "tools,\ndocuments, add_generation_prompt, continue_final_message, chat_template_kwargs,\n"
-      "special_tokens, template (a variant's name) and now (an ISO time).");
-  const auto options = std::make_shared<RenderOptions>();
-  auto* source = verb->add_option_group("source", "Where the template comes from");
-  source->add_option("--model,-m", options->model,
-                     "Folder, .gguf file, repo id in the cache, or alias");
-  source->add_option("--template", options->template_file, "A Jinja file");
-  source->require_option(1);
-  verb->add_flag("--jsonl", options->jsonl,
-                 "One request a line in, one {\"prompt\"} or {\"error\"} a line out");
-  verb->callback([options, &action] { action = [options] { return render(*options); }; });
+      "Turn a chat request on standard input into the prompt text that the model is given.\n"
+      "The request is a JSON object with messages and perhaps tools, documents,\n"
+      "add_generation_prompt, continue_final_message, chat_template_kwargs, special_tokens,\n"
+      "template (a template's name) and now (an ISO time).");
+  verb->add_option("--model", options->model, "folder, .gguf file, repo id or alias");
+  verb->add_option("--template", options->template_file, "a file with a Jinja template");
+  verb->add_flag("--jsonl", options->lines,
+                 "one request a line in, one {prompt} or {error} a line out");
+  verb->callback([options, &action] { action = [options] { run_render(*options); }; });
 }
 
 }  // namespace espalier::cli

@@ -1,19 +1,20 @@
 #include <iostream>
 #include <memory>
-#include <stdexcept>
-#include <string>
 
+#include "base/error.h"
 #include "cli/model_options.h"
 #include "cli/standard_input.h"
 #include "cli/verbs.h"
 #include "generation/bundle.h"
+#include "server/protocol/parameter.h"
 
 namespace espalier::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using server::protocol::Json;
 using tokenizer::SpecialTokens;
 using tokenizer::TokenId;
+using tokenizer::Tokenizer;
 
 struct TokenizeOptions {
   std::string model;
@@ -24,79 +25,93 @@ struct TokenizeOptions {
   bool stream = false;
 };
 
-Json encode(const tokenizer::Tokenizer& tokenizer, const Json& text,
-            const TokenizeOptions& options) {
-  if (!text.is_string()) {
-    throw std::runtime_error("Standard input is not a JSON array of strings.");
-  }
-  const auto special = options.special   ? SpecialTokens::add
-                       : options.literal ? SpecialTokens::literal
-                                         : SpecialTokens::recognise;
-  return tokenizer.encode(text.get_ref<const std::string&>(), special);
+[[noreturn]] void refuse_input(const std::string& expected) {
+  throw base::LoadError("standard input must be a JSON array of " + expected);
 }
 
-/// One piece of text per id, the rest with the last.
-Json decode_stream(const tokenizer::Tokenizer& tokenizer, const std::vector<TokenId>& ids,
-                   bool skip_special) {
-  const auto stream = tokenizer.stream(skip_special);
-  Json pieces = Json::array();
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    std::string piece = stream->push(ids[i]);
-    if (i + 1 == ids.size()) piece += stream->finish();
-    pieces.push_back(piece);
+std::vector<std::vector<TokenId>> read_ids(const Json& input) {
+  try {
+    return input.get<std::vector<std::vector<TokenId>>>();
+  } catch (const Json::exception&) {
+    refuse_input("arrays of token ids");
   }
+}
+
+std::vector<std::string> read_texts(const Json& input) {
+  try {
+    return input.get<std::vector<std::string>>();
+  } catch (const Json::exception&) {
+    refuse_input("strings");
+  }
+}
+
+/// One piece per id; what is still held back at the end goes to the last one.
+Json decode_stream(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool skip_special) {
+  std::vector<std::string> pieces;
+  const auto decoder = tokenizer.stream(skip_special);
+  for (const TokenId id : ids) pieces.push_back(decoder->push(id));
+  if (!pieces.empty()) pieces.back() += decoder->finish();
   return pieces;
 }
 
-Json decode(const tokenizer::Tokenizer& tokenizer, const Json& row,
-            const TokenizeOptions& options) {
-  std::vector<TokenId> ids;
-  for (const Json& id : row.is_array() ? row : Json()) {
-    if (!id.is_number_integer() || id.get<std::int64_t>() < 0 ||
-        id.get<std::int64_t>() >= tokenizer.vocabulary_size()) {
-      throw std::runtime_error("Standard input has " + id.dump() +
-                               " where an id of the vocabulary belongs.");
+Json decode(const Tokenizer& tokenizer, const Json& input, const TokenizeOptions& options) {
+  Json output = Json::array();
+  for (const auto& ids : read_ids(input)) {
+    if (options.stream) {
+      output.push_back(decode_stream(tokenizer, ids, options.skip_special));
+    } else {
+      output.push_back(tokenizer.decode(ids, options.skip_special));
     }
-    ids.push_back(id.get<TokenId>());
   }
-  if (!row.is_array()) {
-    throw std::runtime_error("Standard input is not a JSON array of id arrays.");
-  }
-  if (options.stream) return decode_stream(tokenizer, ids, options.skip_special);
-  return tokenizer.decode(ids, options.skip_special);
+  return output;
 }
 
-int tokenize(const TokenizeOptions& options) {
-  const auto bundle = generation::load_text_bundle(hub::resolve(options.model).path);
-  const Json input = parse_json(read_standard_input(), "Standard input");
-  if (!input.is_array()) throw std::runtime_error("Standard input is not a JSON array.");
+Json encode(const Tokenizer& tokenizer, const Json& input, const TokenizeOptions& options) {
+  const SpecialTokens special = options.literal   ? SpecialTokens::literal
+                                : options.special ? SpecialTokens::add
+                                                  : SpecialTokens::recognise;
   Json output = Json::array();
-  for (const Json& element : input) {
-    output.push_back(options.decode ? decode(*bundle.tokenizer, element, options)
-                                    : encode(*bundle.tokenizer, element, options));
+  for (const std::string& text : read_texts(input)) {
+    output.push_back(tokenizer.encode(text, special));
   }
-  std::cout << output.dump() << std::endl;
-  return 0;
+  return output;
+}
+
+void run_tokenize(const TokenizeOptions& options) {
+  if (!options.decode && (options.skip_special || options.stream)) {
+    throw base::UsageError("--skip-special and --stream go with --decode");
+  }
+  if (options.decode && (options.special || options.literal)) {
+    throw base::UsageError("--special and --literal do not go with --decode");
+  }
+  const auto tokenizer = generation::load_text_bundle(text_path(options.model)).tokenizer;
+  const Json input = Json::parse(read_standard_input(), nullptr, false);
+  if (!input.is_array()) refuse_input(options.decode ? "arrays of token ids" : "strings");
+  const Json output =
+      options.decode ? decode(*tokenizer, input, options) : encode(*tokenizer, input, options);
+  std::cout << server::protocol::dump(output) << "\n";
 }
 
 }  // namespace
 
 void add_tokenize(CLI::App& app, Action& action) {
+  auto options = std::make_shared<TokenizeOptions>();
   CLI::App* verb = app.add_subcommand(
       "tokenize",
-      "Texts to token ids: a JSON array of strings on standard input, a JSON array of id arrays "
-      "on\nstandard output. --decode goes the other way.");
-  const auto options = std::make_shared<TokenizeOptions>();
-  add_model_name(*verb, options->model);
+      "Turn a JSON array of strings on standard input into an array of token id arrays.\n"
+      "Special tokens written in the text become their ids.");
+  verb->add_option("--model", options->model,
+                   "folder (tokenizer files are enough), .gguf file, repo id or alias")
+      ->required();
   auto* special =
-      verb->add_flag("--special", options->special, "Add what the post-processor adds (BOS, EOS)");
-  verb->add_flag("--literal", options->literal, "Special tokens written in the text are plain text")
-      ->excludes(special);
-  auto* decode = verb->add_flag("--decode", options->decode, "Ids to texts");
-  verb->add_flag("--skip-special", options->skip_special, "Leave special tokens out of the text")
-      ->needs(decode);
-  verb->add_flag("--stream", options->stream, "An array of pieces, one for each id")->needs(decode);
-  verb->callback([options, &action] { action = [options] { return tokenize(*options); }; });
+      verb->add_flag("--special", options->special, "add what belongs around a text (BOS, EOS)");
+  verb->add_flag("--literal", options->literal, "all text is plain text")->excludes(special);
+  verb->add_flag("--decode", options->decode, "the other way: id arrays in, strings out");
+  verb->add_flag("--skip-special", options->skip_special,
+                 "with --decode: leave special tokens out");
+  verb->add_flag("--stream", options->stream,
+                 "with --decode: an array with the piece of text of each id");
+  verb->callback([options, &action] { action = [options] { run_tokenize(*options); }; });
 }
 
 }  // namespace espalier::cli

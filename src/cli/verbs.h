@@ -6,10 +6,11 @@
 
 namespace espalier::cli {
 
-/// What the chosen verb does once the whole command line has been read; returns the exit status.
-using Action = std::function<int()>;
+/// What the verb on the command line does; run after parsing. Throws `UsageError` (exit status 2)
+/// or any other exception (1).
+using Action = std::function<void()>;
 
-/// Each adds one verb to the program; parsing that verb sets `action`, which owns the options.
+/// Each adds one verb to `app`; when that verb is given, parsing sets `action`.
 void add_serve(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
