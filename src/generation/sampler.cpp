@@ -54,16 +54,14 @@ RowSummary summarize(std::span<const float> values) {
   return summary;
 }
 
-/// e^x for x <= 0, to a relative error of about 1e-7 and 0 below -87.7. Unlike std::exp the
+/// e^x for x in [-88, 0], to a relative error of about 1e-7 and 0 below -87.7. Unlike std::exp the
 /// compiler vectorizes it.
 inline float exponential(float x) {
-  // At -88 the exponent field is 0, which stands for a factor of 0.
-  const float clamped = x < -88.0F ? -88.0F : x;
   // Adding and subtracting 1.5 * 2^23 rounds to an integer n; x = n ln 2 + r, |r| <= (ln 2) / 2.
   constexpr float rounder = 12582912.0F;
-  const float shifted = clamped * 1.44269504F + rounder;
+  const float shifted = x * 1.44269504F + rounder;
   const float n = shifted - rounder;
-  const float r = (clamped - n * 0.693359375F) + n * 2.12194440e-4F;
+  const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
   float series = 1.0F / 5040;
   series = series * r + 1.0F / 720;
   series = series * r + 1.0F / 120;
@@ -72,8 +70,22 @@ inline float exponential(float x) {
   series = series * r + 1.0F / 2;
   series = series * r + 1.0F;
   series = series * r + 1.0F;
+  // At n = -127 the exponent field is 0, which stands for a factor of 0.
   const std::uint32_t exponent = (std::bit_cast<std::uint32_t>(shifted) + 127U) << 23;
   return series * std::bit_cast<float>(exponent);
+}
+
+/// Each token's probability relative to the most likely one's, whose logit is `maximum`. Two loops,
+/// since the compiler makes a branch of a limit inside the second and then vectorizes nothing.
+void fill_weights(std::span<const float> logits, float maximum, float temperature,
+                  std::span<float> weights) {
+  for (std::size_t id = 0; id < logits.size(); ++id) {
+    const float scaled = (logits[id] - maximum) / temperature;
+    weights[id] = scaled < -88.0F ? -88.0F : scaled;
+  }
+  for (float& weight : weights) {
+    weight = exponential(weight);
+  }
 }
 
 /// The sum of `value(i)` for i in [0, count), in a fixed order that allows vectors.
@@ -208,19 +220,16 @@ void Sampler::penalize(const SamplingParameters& parameters, std::span<const Tok
 
 TokenId Sampler::draw(std::span<const float> logits, float maximum,
                       const SamplingParameters& parameters, double random) {
-  const auto weight = [logits, maximum, temperature = parameters.temperature](std::size_t id) {
-    return exponential((logits[id] - maximum) / temperature);
-  };
-  const std::span<float> weights = weights_;
+  fill_weights(logits, maximum, parameters.temperature, weights_);
   if (parameters.top_k > 0 && static_cast<std::size_t>(parameters.top_k) < logits.size()) {
     select_largest(logits, parameters.top_k);
-    std::ranges::fill(weights_, 0.0F);
+    candidates_.clear();
     for (const TokenId id : largest_) {
-      weights[id] = weight(id);
+      candidates_.push_back({id, weights_[id]});
     }
-  } else {
-    for (std::size_t id = 0; id < logits.size(); ++id) {
-      weights[id] = weight(id);
+    std::ranges::fill(weights_, 0.0F);
+    for (const Candidate& candidate : candidates_) {
+      weights_[candidate.id] = candidate.weight;
     }
   }
   if (parameters.top_p < 1) {
@@ -308,8 +317,8 @@ TokenId Sampler::pick(double random) {
 
 void Sampler::add_logprobs(std::span<const float> logits, int count, Sample& sample) {
   const float maximum = summarize(logits).maximum;
-  const double sum =
-      sum_of(logits.size(), [&](std::size_t id) { return exponential(logits[id] - maximum); });
+  fill_weights(logits, maximum, 1, weights_);
+  const double sum = sum_of(weights_.size(), [&](std::size_t id) { return weights_[id]; });
   const double normalizer = maximum + std::log(sum);
   const auto logprob = [&](TokenId id) { return static_cast<float>(logits[id] - normalizer); };
   sample.logprob = logprob(sample.token);
