@@ -40,13 +40,13 @@ enum class Gate { silu, gelu_tanh, gelu_erf, relu };
 /// y = epilogue(norm(x) W^T). With several matrices their outputs are concatenated along the last
 /// axis (q, k, v).
 struct LinearOptions {
-  std::optional<RmsNorm> norm;
+  std::optional<RmsNorm> norm = std::nullopt;
   /// [sum N], f32, added before the epilogue.
-  std::optional<mlx::core::array> bias;
+  std::optional<mlx::core::array> bias = std::nullopt;
   /// Two matrices {gate, up} of equal shape: y = gate(x Wg) * (x Wu), [T, N].
-  std::optional<Gate> gate;
+  std::optional<Gate> gate = std::nullopt;
   /// [T, sum N], dtype of x: added last.
-  std::optional<mlx::core::array> residual;
+  std::optional<mlx::core::array> residual = std::nullopt;
   ActivationFormat activations = ActivationFormat::int8;
 };
 

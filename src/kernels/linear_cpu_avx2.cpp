@@ -7,13 +7,15 @@ namespace {
 
 struct Avx2Dot {
   static constexpr int tile_lanes = 16;
-  static constexpr int tile_rows = 2;
+  static constexpr int tile_rows = 4;
   static constexpr int signed_offset = 0;
 
   class Sum {
    public:
     void add(__m256i codes, __m256i x) {
       pairs_ = _mm256_add_epi16(pairs_, _mm256_maddubs_epi16(codes, x));
+      // Keeps GCC from turning the chain of additions into a tree, whose leaves it would spill.
+      asm("" : "+x"(pairs_));
     }
     /// Signed bytes times signed bytes as magnitudes times bytes that took over the sign: at most
     /// 2 x 128 x 127, so one addition fits 16 bits.
