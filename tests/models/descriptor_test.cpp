@@ -1,0 +1,121 @@
+// Settings that mean the same in the spellings of transformers 4 and 5.
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/registry.h"
+#include "support/fixtures.h"
+
+namespace espalier::models {
+namespace {
+
+using nlohmann::json;
+
+class DescriptorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fixtures_ = tests::fixture_folder("tiny-text");
+    if (!fixtures_) {
+      GTEST_SKIP() << "shared/fixtures/tiny-text.tar.xz is absent";
+    }
+  }
+
+  json config(const std::string& name) const {
+    json config;
+    std::ifstream(*fixtures_ / "a" / name / "config.json") >> config;
+    return config;
+  }
+
+  static Descriptor describe(const json& config) {
+    ConfigReader reader("config.json", config);
+    return describe_model(reader);
+  }
+
+  std::optional<std::filesystem::path> fixtures_;
+};
+
+/// The older spelling of `config`: `rope_theta` beside `rope_scaling`.
+json with_rope_scaling(json config, const char* type_key) {
+  json rope = config.at("rope_parameters");
+  config.erase("rope_parameters");
+  config["rope_theta"] = rope.at("rope_theta");
+  rope.erase("rope_theta");
+  const json type = rope.at("rope_type");
+  rope.erase("rope_type");
+  rope[type_key] = type;
+  config["rope_scaling"] = type == "default" ? json() : rope;
+  config["torch_dtype"] = config.at("dtype");
+  config.erase("dtype");
+  return config;
+}
+
+TEST_F(DescriptorTest, OlderRopeSpellingsMeanTheSame) {
+  for (const char* name : {"llama", "llama3_rope", "llama_yarn", "llama_linear_rope"}) {
+    const RopeDescriptor expected = *describe(config(name)).layers.at(0).attention.rope;
+    for (const char* type_key : {"rope_type", "type"}) {
+      const Descriptor older = describe(with_rope_scaling(config(name), type_key));
+      EXPECT_EQ(older.layers.at(0).attention.rope->inv_freq, expected.inv_freq) << name;
+      EXPECT_EQ(older.layers.at(0).attention.rope->magnitude, expected.magnitude) << name;
+    }
+  }
+}
+
+TEST_F(DescriptorTest, OlderGemma3SpellingsMeanTheSame) {
+  const Descriptor expected = describe(config("gemma3_text"));
+  json older = config("gemma3_text");
+  older.erase("rope_parameters");
+  older.erase("layer_types");
+  older.erase("_sliding_window_pattern");
+  older["sliding_window_pattern"] = 4;
+  older["rope_theta"] = 1000000.0;
+  older["rope_local_base_freq"] = 10000.0;
+  const Descriptor descriptor = describe(older);
+  for (std::size_t i = 0; i < expected.layers.size(); ++i) {
+    const AttentionDescriptor& attention = descriptor.layers.at(i).attention;
+    EXPECT_EQ(attention.window, i == 3 ? 0 : 8);
+    EXPECT_EQ(attention.rope->inv_freq, expected.layers[i].attention.rope->inv_freq) << i;
+  }
+}
+
+TEST_F(DescriptorTest, ReadsGemma3AsItsModelCardHasIt) {
+  // The settings of google/gemma-3-270m.
+  const Descriptor descriptor = describe({{"model_type", "gemma3_text"},
+                                          {"hidden_size", 640},
+                                          {"intermediate_size", 2048},
+                                          {"num_hidden_layers", 18},
+                                          {"num_attention_heads", 4},
+                                          {"num_key_value_heads", 1},
+                                          {"head_dim", 256},
+                                          {"sliding_window", 512},
+                                          {"max_position_embeddings", 32768},
+                                          {"rope_theta", 1000000.0},
+                                          {"rope_local_base_freq", 10000.0},
+                                          {"vocab_size", 262144},
+                                          {"eos_token_id", 1}});
+  EXPECT_TRUE(descriptor.tied_head);
+  EXPECT_EQ(descriptor.end_tokens, std::vector<std::int32_t>{1});
+  EXPECT_FLOAT_EQ(descriptor.embedding_scale, 25.298221F);
+  for (std::size_t i = 0; i < 18; ++i) {
+    const bool full = i == 5 || i == 11 || i == 17;
+    EXPECT_EQ(descriptor.layers.at(i).attention.window, full ? 0 : 512) << i;
+    EXPECT_FLOAT_EQ(descriptor.layers[i].attention.scale, 1.0F / 16);
+  }
+}
+
+TEST_F(DescriptorTest, LongRopeEndsWhereItsShortFactorsDo) {
+  EXPECT_EQ(describe(config("phi3_longrope")).context, 64);
+}
+
+TEST_F(DescriptorTest, RefusesLayerTypesItCannotPlace) {
+  json wrong = config("gemma3_text");
+  wrong["layer_types"] = {"sliding_attention"};
+  EXPECT_THROW(describe(wrong), base::LoadError);
+  wrong["layer_types"] = {"full_attention", "full_attention", "full_attention", "mamba"};
+  EXPECT_THROW(describe(wrong), base::LoadError);
+}
+
+}  // namespace
+}  // namespace espalier::models
