@@ -147,7 +147,7 @@ fn context(input: &RenderInput) -> Value {
     for (name, value) in &input.kwargs {
         set(name, Value::from(Serde(value)));
     }
-    variables.into_iter().collect()
+    Value::from_pairs(variables)
 }
 
 /// Drops keys without a value and gives reasoning under both of its names.
