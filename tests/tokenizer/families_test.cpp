@@ -10,43 +10,32 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 
-class Families : public testing::TestWithParam<std::filesystem::path> {
- protected:
-  void SetUp() override {
-    cases_ = tests::read_json(GetParam() / "cases.json");
-    tokenizer_ = load_tokenizer(tests::tokenizer_folder(GetParam())->path());
-  }
-
-  nlohmann::json cases_;
-  std::shared_ptr<const Tokenizer> tokenizer_;
-};
-
-TEST_P(Families, Encode) {
-  for (const auto& entry : cases_["encode"]) {
+void expect_encodings(const Tokenizer& tokenizer, const nlohmann::json& cases) {
+  for (const auto& entry : cases["encode"]) {
     SCOPED_TRACE(entry["name"].dump());
     const auto text = entry["text"].get<std::string>();
-    EXPECT_EQ(tokenizer_->encode(text, SpecialTokens::recognise), entry["ids"].get<Ids>());
-    EXPECT_EQ(tokenizer_->encode(text, SpecialTokens::add), entry["ids_special"].get<Ids>());
+    EXPECT_EQ(tokenizer.encode(text, SpecialTokens::recognise), entry["ids"].get<Ids>());
+    EXPECT_EQ(tokenizer.encode(text, SpecialTokens::add), entry["ids_special"].get<Ids>());
   }
-  for (const auto& entry : cases_["chat"]) {
+  for (const auto& entry : cases["chat"]) {
     if (!entry.contains("rendered")) continue;
     SCOPED_TRACE(entry["conversation"].dump());
-    EXPECT_EQ(tokenizer_->encode(entry["rendered"].get<std::string>(), SpecialTokens::recognise),
+    EXPECT_EQ(tokenizer.encode(entry["rendered"].get<std::string>(), SpecialTokens::recognise),
               entry["ids"].get<Ids>());
   }
 }
 
-TEST_P(Families, Decode) {
-  for (const auto& entry : cases_["encode"]) {
+void expect_decodings(const Tokenizer& tokenizer, const nlohmann::json& cases) {
+  for (const auto& entry : cases["encode"]) {
     SCOPED_TRACE(entry["name"].dump());
-    EXPECT_EQ(tokenizer_->decode(entry["ids"].get<Ids>(), false), entry["decode"]);
-    EXPECT_EQ(tokenizer_->decode(entry["ids_special"].get<Ids>(), true),
+    EXPECT_EQ(tokenizer.decode(entry["ids"].get<Ids>(), false), entry["decode"]);
+    EXPECT_EQ(tokenizer.decode(entry["ids_special"].get<Ids>(), true),
               entry["decode_skip_special"]);
   }
-  for (const auto& entry : cases_["decode"]) {
+  for (const auto& entry : cases["decode"]) {
     SCOPED_TRACE(entry["name"].dump());
-    EXPECT_EQ(tokenizer_->decode(entry["ids"].get<Ids>(), false), entry["decode"]);
-    EXPECT_EQ(tokenizer_->decode(entry["ids"].get<Ids>(), true), entry["decode_skip_special"]);
+    EXPECT_EQ(tokenizer.decode(entry["ids"].get<Ids>(), false), entry["decode"]);
+    EXPECT_EQ(tokenizer.decode(entry["ids"].get<Ids>(), true), entry["decode_skip_special"]);
   }
 }
 
@@ -59,31 +48,40 @@ std::vector<std::string> stream_pieces(const Tokenizer& tokenizer, const Ids& id
   return pieces;
 }
 
-TEST_P(Families, StreamedPiecesAreExact) {
-  for (const auto& entry : cases_["encode"]) {
+void expect_stream_pieces(const Tokenizer& tokenizer, const nlohmann::json& cases) {
+  for (const auto& entry : cases["encode"]) {
     if (!entry.contains("stream")) continue;
     SCOPED_TRACE(entry["name"].dump());
-    EXPECT_EQ(stream_pieces(*tokenizer_, entry["ids"].get<Ids>()),
+    EXPECT_EQ(stream_pieces(tokenizer, entry["ids"].get<Ids>()),
               entry["stream"].get<std::vector<std::string>>());
   }
 }
 
-TEST_P(Families, SpecialTokensInLiteralTextStayText) {
-  for (TokenId id = 0; id < tokenizer_->vocabulary_size(); ++id) {
-    if (!tokenizer_->is_special(id)) continue;
-    const std::string name = tokenizer_->token_name(id);
+/// Text that spells a special token must not become it.
+void expect_literal_text(const Tokenizer& tokenizer, const nlohmann::json& cases) {
+  const auto unknown = cases["special_tokens"].value("unk_token", std::string());
+  for (TokenId id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    if (!tokenizer.is_special(id)) continue;
+    const std::string name = tokenizer.token_name(id);
     for (const std::string& text : {name, "Say " + name + "now"}) {
-      for (const TokenId found : tokenizer_->encode(text, SpecialTokens::literal)) {
-        const bool unknown = tokenizer_->token_name(found) ==
-                             cases_["special_tokens"].value("unk_token", std::string());
-        EXPECT_TRUE(unknown || !tokenizer_->is_special(found)) << text << " gave " << found;
+      for (const TokenId found : tokenizer.encode(text, SpecialTokens::literal)) {
+        EXPECT_TRUE(!tokenizer.is_special(found) || tokenizer.token_name(found) == unknown)
+            << text << " gave " << found;
       }
     }
   }
 }
 
-TEST_P(Families, VocabularySize) {
-  EXPECT_EQ(tokenizer_->vocabulary_size(), cases_["vocab_size"].get<int>());
+class Families : public testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(Families, EncodeDecodeAndStreamAsTransformers) {
+  const auto cases = tests::read_json(GetParam() / "cases.json");
+  const auto tokenizer = load_tokenizer(tests::tokenizer_folder(GetParam())->path());
+  EXPECT_EQ(tokenizer->vocabulary_size(), cases["vocab_size"].get<int>());
+  expect_encodings(*tokenizer, cases);
+  expect_decodings(*tokenizer, cases);
+  expect_stream_pieces(*tokenizer, cases);
+  expect_literal_text(*tokenizer, cases);
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Families);

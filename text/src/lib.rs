@@ -11,6 +11,7 @@ mod template_clock;
 mod template_filters;
 mod template_json;
 mod template_methods;
+mod template_source;
 pub mod tokenizer;
 
 pub use error::TextError;

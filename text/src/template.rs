@@ -11,6 +11,7 @@ use crate::error::TextError;
 use crate::template_clock::Moment;
 use crate::template_filters;
 use crate::template_methods;
+use crate::template_source;
 
 const NAME: &str = "chat_template";
 /// Put behind the last message's text to find its end in the output.
@@ -66,7 +67,7 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(template_methods::call);
         template_filters::install(&mut environment);
         environment
-            .add_template_owned(NAME, without_generation_tags(source))
+            .add_template_owned(NAME, template_source::prepare(source))
             .map_err(describe)?;
         Ok(Self {
             environment,
@@ -215,30 +216,6 @@ fn cut_at_marker(mut text: String) -> Result<String, TextError> {
     Ok(text)
 }
 
-/// `{% generation %}` marks what the assistant said, for training; here it has no effect.
-fn without_generation_tags(source: &str) -> String {
-    let mut text = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let (before, tag) = rest.split_at(start);
-        text.push_str(before);
-        let Some(length) = tag.find("%}").map(|end| end + 2) else {
-            rest = tag;
-            break;
-        };
-        let (tag, after) = tag.split_at(length);
-        let name = tag[2..length - 2].trim_matches(|c: char| c.is_whitespace() || "-+".contains(c));
-        match name {
-            "generation" => text.push_str(&tag.replace("generation", "if true")),
-            "endgeneration" => text.push_str(&tag.replace("endgeneration", "endif")),
-            _ => text.push_str(tag),
-        }
-        rest = after;
-    }
-    text.push_str(rest);
-    text
-}
-
 fn describe(error: minijinja::Error) -> TextError {
     if let Some(message) = template_filters::refusal(&error) {
         return TextError::Refused(message);
@@ -272,12 +249,6 @@ mod tests {
             continue_final_message: false,
             now: Moment::from_local_seconds(0),
         })
-    }
-
-    #[test]
-    fn generation_tags_have_no_effect() {
-        let text = render("a {%- generation -%} b {% endgeneration %}c").unwrap_or_default();
-        assert_eq!(text, "ab c");
     }
 
     #[test]

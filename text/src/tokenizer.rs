@@ -130,7 +130,6 @@ impl TextTokenizer {
         self.size
     }
 
-
     fn encode_literal(&self, text: &str) -> Result<Vec<u32>, TextError> {
         let mut pieces: PreTokenizedString = self
             .plain_vocabulary
