@@ -4,13 +4,11 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/kv_block.h"
 #include "kernels/linear.h"
 #include "mlx/mlx.h"
 
 namespace espalier::kernels {
-
-/// Tokens per KV block of the pool.
-inline constexpr int kv_block_tokens = 32;
 
 /// The rows of one sequence in a ragged batch.
 struct AttentionRows {
@@ -35,17 +33,19 @@ struct AttentionOptions {
   int kv_heads;  // Hk, divides H
   int head_dim;  // D
   float scale;
-  int window = 0;                 // 0: full; else a query at p sees keys (p - window, p]
-  float softcap = 0.0F;           // 0: none
-  std::optional<RmsNorm> q_norm;  // over D, before RoPE
-  std::optional<RmsNorm> k_norm;
-  std::optional<Rope> rope;
+  int window = 0;        // 0: full; else a query at p sees keys (p - window, p]
+  float softcap = 0.0F;  // 0: none
+  std::optional<RmsNorm> q_norm = std::nullopt;  // over D, before RoPE
+  std::optional<RmsNorm> k_norm = std::nullopt;
+  std::optional<Rope> rope = std::nullopt;
 };
 
-/// The keys and values of one layer: [blocks, Hk, kv_block_tokens, D] each, in f16, bf16 or f32.
+/// The keys and values of one layer, both in one of f16, bf16 and f32. Keys lie transposed inside a
+/// KV block, so that a vector register holds one element of neighbouring keys and a score needs no
+/// horizontal sum.
 struct KvLayer {
-  mlx::core::array keys;
-  mlx::core::array values;
+  mlx::core::array keys;    // [blocks, Hk, D, kv_block_tokens]
+  mlx::core::array values;  // [blocks, Hk, kv_block_tokens, D]
 };
 
 /// Normalizes and rotates q and k of `qkv` [T, (H + 2 Hk) D], writes k and v into the pool in

@@ -1,0 +1,259 @@
+#include "kernels/attention.h"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "base/tile_counter.h"
+#include "kernels/attention_checks.h"
+#include "kernels/attention_cpu.h"
+#include "kernels/element_type.h"
+#include "kernels/primitive.h"
+#include "kernels/rope_table.h"
+
+namespace espalier::kernels {
+namespace {
+
+namespace mx = mlx::core;
+
+/// Tasks per worker below which the rows of one tile are split over the keys as well.
+constexpr int tasks_per_worker = 4;
+
+/// Throws unless `is_sole` holds now or once queued work has let go of the pool: what another owner
+/// sees would change under it.
+template <class Predicate>
+void require_sole_owner(const Predicate& is_sole) {
+  if (is_sole()) {
+    return;
+  }
+  mx::synchronize(mx::default_stream(mx::Device::cpu));
+  if (!is_sole()) {
+    throw std::logic_error("[attention] expected a KV pool without other owners");
+  }
+}
+
+int first_chunk(const AttentionSpan& span, int window) {
+  return window > 0 ? std::max(0, span.position - window + 1) / attention_chunk_tokens : 0;
+}
+
+int end_chunk(const AttentionSpan& span) {
+  return (span.position + span.count - 1) / attention_chunk_tokens + 1;
+}
+
+/// What the workers have to do for one node.
+struct Plan {
+  std::vector<AttentionSpan> prepare;
+  std::vector<AttentionTask> attend;
+  std::vector<AttentionTask> merge;
+  std::unique_ptr<float[]> partials;
+};
+
+/// Cuts a sequence's rows where `first + i * step` is a multiple of `step` and calls `use` with
+/// each piece at each kv head.
+template <class Use>
+void cut(const AttentionRows& sequence, int kv_heads, int step, int alignment, const Use& use) {
+  for (int row = 0; row < sequence.rows;) {
+    const int room = step - (alignment + row) % step;
+    const int count = std::min(room, sequence.rows - row);
+    for (int head = 0; head < kv_heads; ++head) {
+      use(AttentionSpan{sequence.block_table.data(), head, sequence.first_row + row,
+                        sequence.position + row, count});
+    }
+    row += count;
+  }
+}
+
+Plan make_plan(const AttentionBatch& batch, const AttentionCall& call, int workers) {
+  Plan plan;
+  for (const AttentionRows& sequence : batch) {
+    cut(sequence, call.kv_heads, kv_block_tokens, sequence.position,
+        [&](const AttentionSpan& span) { plan.prepare.push_back(span); });
+    cut(sequence, call.kv_heads, attention_tile_positions(call.group), 0,
+        [&](const AttentionSpan& span) {
+          plan.attend.push_back({span, first_chunk(span, call.window), end_chunk(span), nullptr});
+        });
+  }
+  if (workers > 1 && static_cast<int>(plan.attend.size()) < tasks_per_worker * workers) {
+    std::size_t floats = 0;
+    std::vector<AttentionTask> whole = std::move(plan.attend);
+    const auto floats_per_chunk = [&](const AttentionTask& task) {
+      return static_cast<std::size_t>(partial_floats(task.span.count * call.group, call.stride));
+    };
+    for (const AttentionTask& task : whole) {
+      floats += floats_per_chunk(task) * (task.last_chunk - task.first_chunk);
+    }
+    plan.partials = std::make_unique_for_overwrite<float[]>(floats);
+    plan.attend.clear();
+    float* next = plan.partials.get();
+    for (AttentionTask& task : whole) {
+      if (task.last_chunk - task.first_chunk == 1) {
+        plan.attend.push_back(task);
+        continue;
+      }
+      task.partials = next;
+      plan.merge.push_back(task);
+      for (int chunk = task.first_chunk; chunk < task.last_chunk; ++chunk) {
+        plan.attend.push_back({task.span, chunk, chunk + 1, next});
+        next += floats_per_chunk(task);
+      }
+    }
+  }
+  // The longest tasks first, so that no worker is left with one at the end.
+  std::stable_sort(plan.attend.begin(), plan.attend.end(),
+                   [](const AttentionTask& a, const AttentionTask& b) {
+                     return a.last_chunk - a.first_chunk > b.last_chunk - b.first_chunk;
+                   });
+  return plan;
+}
+
+void run_plan(const Plan& plan, const AttentionCall& call, base::ThreadPool& pool) {
+  const AttentionCpu& cpu = attention_cpu();
+  const std::size_t scratch_floats = attention_scratch_floats(call.group, call.stride);
+  const auto scratch = std::make_unique_for_overwrite<float[]>(scratch_floats * pool.size());
+  base::TileCounter prepare(plan.prepare.size());
+  base::TileCounter attend(plan.attend.size());
+  base::TileCounter merge(plan.merge.size());
+  pool.run([&](int worker) {
+    float* mine = scratch.get() + scratch_floats * worker;
+    for (std::size_t i; prepare.next(i);) {
+      cpu.prepare(call, plan.prepare[i], mine);
+    }
+    pool.barrier();
+    for (std::size_t i; attend.next(i);) {
+      cpu.attend(call, plan.attend[i], mine);
+    }
+    if (plan.merge.empty()) {
+      return;
+    }
+    pool.barrier();
+    for (std::size_t i; merge.next(i);) {
+      cpu.merge(call, plan.merge[i], mine);
+    }
+  });
+}
+
+/// The attention node. Inputs: qkv, keys, values, then those of q norm weight, k norm weight and
+/// rope table that the options ask for; outputs: the result, keys, values.
+struct Attention {
+  static constexpr const char* name = "Attention";
+
+  std::shared_ptr<const AttentionBatch> batch;
+  int heads;
+  int kv_heads;
+  int head_dim;
+  float scale;
+  int window;
+  float softcap;
+  std::optional<float> q_eps;
+  std::optional<float> k_eps;
+  int rope_dims;  // 0: none
+  bool rope_interleaved;
+
+  void allocate(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
+    outputs[0].set_data(mx::allocator::malloc(outputs[0].nbytes()));
+    for (int i : {1, 2}) {
+      // All outputs of a node hold its inputs, so `is_donatable` says nothing here.
+      require_sole_owner([&] { return inputs[i].data_shared_ptr().use_count() == 1; });
+      outputs[i].copy_shared_buffer(inputs[i]);
+    }
+  }
+
+  void operator()(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
+    if (inputs[0].size() == 0) {
+      return;
+    }
+    std::vector<mx::array> rows;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      rows.push_back(i == 1 || i == 2 ? inputs[i] : row_contiguous(inputs[i]));
+    }
+    AttentionCall call = make_call(rows, outputs);
+    const auto queries = std::make_unique_for_overwrite<float[]>(
+        static_cast<std::size_t>(call.rows) * heads * call.stride);
+    call.queries = queries.get();
+    base::ThreadPool& pool = base::compute_pool();
+    run_plan(make_plan(*batch, call, pool.size()), call, pool);
+  }
+
+ private:
+  AttentionCall make_call(const std::vector<mx::array>& inputs,
+                          std::vector<mx::array>& outputs) const {
+    std::size_t next = 3;
+    const auto optional_input = [&](bool present) {
+      return present ? inputs[next++].data<float>() : nullptr;
+    };
+    AttentionCall call{};
+    call.rows = inputs[0].shape(0);
+    call.kv_heads = kv_heads;
+    call.group = heads / kv_heads;
+    call.head_dim = head_dim;
+    call.stride = (head_dim + 15) / 16 * 16;
+    call.scale = scale;
+    call.window = window;
+    call.softcap = softcap;
+    call.io_type = element_type(inputs[0].dtype());
+    call.kv_type = element_type(inputs[1].dtype());
+    call.qkv = inputs[0].data<void>();
+    call.out = outputs[0].data<void>();
+    call.keys = outputs[1].data<void>();
+    call.values = outputs[2].data<void>();
+    call.q_weight = optional_input(q_eps.has_value());
+    call.k_weight = optional_input(k_eps.has_value());
+    call.rope = optional_input(rope_dims > 0);
+    call.q_eps = q_eps.value_or(0.0F);
+    call.k_eps = k_eps.value_or(0.0F);
+    call.rope_dims = rope_dims;
+    call.rope_interleaved = rope_interleaved;
+    return call;
+  }
+};
+
+}  // namespace
+
+mx::array attention(const mx::array& qkv, KvLayer& layer,
+                    const std::shared_ptr<const AttentionBatch>& batch,
+                    const AttentionOptions& options) {
+  check_attention(qkv, layer, *batch, options);
+  for (const mx::array* pool : {&layer.keys, &layer.values}) {
+    require_sole_owner([&] { return !pool->is_available() || pool->is_donatable(); });
+  }
+  const bool rotates = options.rope && options.rope->dims > 0;
+  Attention work{
+      .batch = batch,
+      .heads = options.heads,
+      .kv_heads = options.kv_heads,
+      .head_dim = options.head_dim,
+      .scale = options.scale,
+      .window = options.window,
+      .softcap = options.softcap,
+      .q_eps = options.q_norm ? std::optional(options.q_norm->eps) : std::nullopt,
+      .k_eps = options.k_norm ? std::optional(options.k_norm->eps) : std::nullopt,
+      .rope_dims = rotates ? options.rope->dims : 0,
+      .rope_interleaved = rotates && options.rope->interleaved,
+  };
+  const std::vector<mx::Shape> shapes = {
+      {qkv.shape(0), options.heads * options.head_dim}, layer.keys.shape(), layer.values.shape()};
+  const std::vector<mx::Dtype> dtypes = {qkv.dtype(), layer.keys.dtype(), layer.values.dtype()};
+  // The node's inputs must become the only owners of the pool.
+  std::vector<mx::array> inputs = {qkv};
+  inputs.push_back(std::move(layer.keys));
+  inputs.push_back(std::move(layer.values));
+  if (options.q_norm) {
+    inputs.push_back(options.q_norm->weight);
+  }
+  if (options.k_norm) {
+    inputs.push_back(options.k_norm->weight);
+  }
+  if (rotates) {
+    inputs.push_back(rope_table(batch, *options.rope));
+  }
+  auto outputs = make_nodes(std::move(work), shapes, dtypes, std::move(inputs));
+  layer.keys = std::move(outputs[1]);
+  layer.values = std::move(outputs[2]);
+  return std::move(outputs[0]);
+}
+
+}  // namespace espalier::kernels

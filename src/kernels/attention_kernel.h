@@ -1,0 +1,432 @@
+#pragma once
+
+#include "kernels/attention_cpu.h"
+#include "kernels/attention_tile.h"
+#include "kernels/element_row.h"
+#include "kernels/norm_kernel.h"
+#include "kernels/rms_norm_row.h"
+#include "kernels/vector_math.h"
+
+namespace espalier::kernels {
+
+/// Where a row of queries stands against the keys of one chunk: it sees [first, last), counted from
+/// the chunk's start; nothing when last <= first.
+struct KeyRange {
+  int first;
+  int last;
+};
+
+/// The phases of attention over lanes `V` (see `AttentionCpu`). Every lane is one key (scores) or
+/// one element of a head (weighted values), and sums run over elements or keys one by one in order
+/// by fused multiply-add, so a row's bits depend neither on the width of a vector nor on which
+/// other rows share its tile. The sum of a chunk's weights takes key i to partial sum i mod 16.
+template <class V>
+class AttentionKernel {
+ public:
+  static void prepare(const AttentionCall& call, const AttentionSpan& span, float* scratch) {
+    with_element(call.io_type, [&](auto io) {
+      with_element(call.kv_type, [&](auto kv) { prepare_rows(call, span, scratch, io, kv); });
+    });
+  }
+
+  static void attend(const AttentionCall& call, const AttentionTask& task, float* scratch) {
+    with_element(call.kv_type, [&](auto kv) {
+      AttentionKernel(call, task.span, scratch).attend_chunks(task, kv);
+    });
+  }
+
+  static void merge(const AttentionCall& call, const AttentionTask& task, float* scratch) {
+    AttentionKernel kernel(call, task.span, scratch);
+    kernel.clear_merged();
+    for (int chunk = task.first_chunk; chunk < task.last_chunk; ++chunk) {
+      kernel.merge_partial(kernel.partial_of(task, chunk));
+    }
+    kernel.write_output();
+  }
+
+ private:
+  using Float = typename V::Float;
+  using Tile = AttentionTile<V>;
+
+  AttentionKernel(const AttentionCall& call, const AttentionSpan& span, float* scratch)
+      : call_(call), span_(span), rows_(span.count * call.group), scores_(scratch) {
+    block_ = scores_ + rows_ * attention_chunk_tokens;
+    float* partials = block_ + kv_block_tokens * call.stride;
+    partial_ = partial_at(partials);
+    merged_ = partial_at(partials + partial_floats(rows_, call.stride));
+  }
+
+  template <class Io, class Kv>
+  static void prepare_rows(const AttentionCall& call, const AttentionSpan& span, float* scratch,
+                           const Io*, const Kv*) {
+    const int d = call.head_dim;
+    const int heads = call.kv_heads * call.group;
+    const int first_slot = span.position % kv_block_tokens;
+    const long block = span.block_table[span.position / kv_block_tokens];
+    const long block_offset = (block * call.kv_heads + span.kv_head) * kv_block_tokens * d;
+    Kv* keys = static_cast<Kv*>(call.keys) + block_offset + first_slot;
+    Kv* values = static_cast<Kv*>(call.values) + block_offset + static_cast<long>(first_slot) * d;
+    float* rotated = scratch + call.stride;
+    Kv* stored = reinterpret_cast<Kv*>(rotated + call.stride);
+    for (int i = 0; i < span.count; ++i) {
+      const int row = span.row + i;
+      const Io* qkv = static_cast<const Io*>(call.qkv) +
+                      static_cast<long>(row) * (heads + 2 * call.kv_heads) * d;
+      float* queries = call.queries + (static_cast<long>(span.kv_head) * call.rows + row) *
+                                          call.group * call.stride;
+      for (int j = 0; j < call.group; ++j) {
+        float* query = queries + static_cast<long>(j) * call.stride;
+        load_row<V>(qkv + (span.kv_head * call.group + j) * d, d, query);
+        normalize_and_rotate(call, row, call.q_weight, call.q_eps, query, rotated);
+        for (int e = 0; e < d; e += V::width) {
+          V::store(query + e, V::mul(V::load(query + e), V::set(call.scale)));
+        }
+      }
+      float* key = scratch;
+      load_row<V>(qkv + (heads + span.kv_head) * d, d, key);
+      normalize_and_rotate(call, row, call.k_weight, call.k_eps, key, rotated);
+      store_row<V>(key, d, stored);
+      for (int e = 0; e < d; ++e) {
+        keys[static_cast<long>(e) * kv_block_tokens + i] = stored[e];
+      }
+      float* value = scratch;
+      load_row<V>(qkv + (heads + call.kv_heads + span.kv_head) * d, d, value);
+      store_row<V>(value, d, values + static_cast<long>(i) * d);
+    }
+  }
+
+  /// `partner` is scratch of `stride` floats.
+  static void normalize_and_rotate(const AttentionCall& call, int row, const float* weight,
+                                   float eps, float* x, float* partner) {
+    if (weight != nullptr) {
+      rms_norm_in_place<V>(x, weight, call.head_dim, eps);
+    }
+    if (call.rope != nullptr) {
+      rotate(call, call.rope + static_cast<long>(row) * 2 * call.rope_dims, x, partner);
+    }
+  }
+
+  /// x = x cos + partner sin, where the partner of each element is the other of its pair, negated
+  /// for the first.
+  static void rotate(const AttentionCall& call, const float* cosines, float* x, float* partner) {
+    const int dims = call.rope_dims;
+    const int half = dims / 2;
+    if (call.rope_interleaved) {
+      for (int i = 0; i < half; ++i) {
+        partner[2 * i] = -x[2 * i + 1];
+        partner[2 * i + 1] = x[2 * i];
+      }
+    } else {
+      for (int i = 0; i < half; ++i) {
+        partner[i] = -x[i + half];
+        partner[i + half] = x[i];
+      }
+    }
+    const float* sines = cosines + dims;
+    int i = 0;
+    for (; i + V::width <= dims; i += V::width) {
+      V::store(x + i, V::fma(V::load(partner + i), V::load(sines + i),
+                             V::mul(V::load(x + i), V::load(cosines + i))));
+    }
+    for (; i < dims; ++i) {
+      x[i] = __builtin_fmaf(partner[i], sines[i], x[i] * cosines[i]);
+    }
+  }
+
+  template <class Kv>
+  void attend_chunks(const AttentionTask& task, const Kv* kv) {
+    if (task.partials == nullptr) {
+      clear_merged();
+    }
+    for (int chunk = task.first_chunk; chunk < task.last_chunk; ++chunk) {
+      if (task.partials != nullptr) {
+        partial_ = partial_of(task, chunk);
+      }
+      attend_chunk(chunk, kv);
+      if (task.partials == nullptr) {
+        merge_partial(partial_);
+      }
+    }
+    if (task.partials == nullptr) {
+      write_output();
+    }
+  }
+
+  template <class Kv>
+  void attend_chunk(int chunk, const Kv* kv) {
+    const int chunk_start = chunk * attention_chunk_tokens;
+    const int first_block = key_range(chunk_start, 0).first / kv_block_tokens;
+    const int last_block =
+        (key_range(chunk_start, rows_ - 1).last + kv_block_tokens - 1) / kv_block_tokens;
+    for (int block = first_block; block < last_block; ++block) {
+      score_block(chunk_start, block, kv);
+    }
+    for (int row = 0; row < rows_; ++row) {
+      weigh_row(key_range(chunk_start, row), first_block, last_block, row);
+    }
+    clear(partial_.values);
+    for (int block = first_block; block < last_block; ++block) {
+      add_values(chunk_start, block, kv);
+    }
+  }
+
+  /// The keys that a row sees of the chunk; both ends grow with the row.
+  KeyRange key_range(int chunk_start, int row) const {
+    const int position = span_.position + row / call_.group;
+    int first = 0;
+    if (call_.window > 0 && position - call_.window + 1 > chunk_start) {
+      first = position - call_.window + 1 - chunk_start;
+    }
+    int last = position + 1 - chunk_start;
+    if (last > attention_chunk_tokens) {
+      last = attention_chunk_tokens;
+    }
+    return {first, last};
+  }
+
+  /// A KV block of keys or values at this task's kv head.
+  template <class Kv>
+  const Kv* pool_block(const void* pool, int chunk_start, int block) const {
+    const long index = span_.block_table[chunk_start / kv_block_tokens + block];
+    return static_cast<const Kv*>(pool) +
+           (index * call_.kv_heads + span_.kv_head) * kv_block_tokens * call_.head_dim;
+  }
+
+  /// Few rows read the pool as it is; more share one conversion to f32.
+  template <class Kv>
+  bool reads_pool(const Kv*) const {
+    return sizeof(Kv) == sizeof(float) || rows_ <= Tile::max_rows;
+  }
+
+  template <class Kv>
+  void score_block(int chunk_start, int block, const Kv* kv) {
+    const Kv* keys = pool_block<Kv>(call_.keys, chunk_start, block);
+    if (reads_pool(kv)) {
+      score_rows(chunk_start, block, keys);
+    } else {
+      load_row<V>(keys, call_.head_dim * kv_block_tokens, block_);
+      score_rows(chunk_start, block, block_);
+    }
+  }
+
+  template <class Key>
+  void score_rows(int chunk_start, int block, const Key* keys) {
+    const float* queries =
+        call_.queries +
+        (static_cast<long>(span_.kv_head) * call_.rows + span_.row) * call_.group * call_.stride;
+    const int block_start = block * kv_block_tokens;
+    for (int row = 0; row < rows_;) {
+      const int count = Tile::rows_at_once(rows_ - row);
+      // A block that no row of these sees is skipped.
+      if (key_range(chunk_start, row + count - 1).last > block_start &&
+          key_range(chunk_start, row).first < block_start + kv_block_tokens) {
+        Tile::template multiply<false>(
+            count, call_.head_dim, kv_block_tokens,
+            {queries + static_cast<long>(row) * call_.stride, call_.stride},
+            typename Tile::template Right<Key>{keys, kv_block_tokens},
+            {scores_ + row * attention_chunk_tokens + block_start, attention_chunk_tokens});
+      }
+      row += count;
+    }
+  }
+
+  /// Turns a row's scores of the blocks [first_block, last_block) into weights.
+  void weigh_row(KeyRange range, int first_block, int last_block, int row) {
+    float* scores = scores_ + row * attention_chunk_tokens;
+    const int begin = first_block * kv_block_tokens;
+    const int end = last_block * kv_block_tokens;
+    if (range.last <= range.first) {
+      partial_.maxima[row] = -__builtin_inff();
+      partial_.sums[row] = 0.0F;
+      return;
+    }
+    if (call_.softcap > 0.0F) {
+      const auto cap = V::set(call_.softcap);
+      for (int i = begin; i < end; i += V::width) {
+        V::store(scores + i, V::mul(cap, tanh<V>(V::div(V::load(scores + i), cap))));
+      }
+    }
+    for (int i = begin; i < range.first; ++i) {
+      scores[i] = -__builtin_inff();
+    }
+    for (int i = range.last; i < end; ++i) {
+      scores[i] = -__builtin_inff();
+    }
+    auto maxima = V::load(scores + begin);
+    for (int i = begin + V::width; i < end; i += V::width) {
+      maxima = V::max(V::load(scores + i), maxima);
+    }
+    float lanes[V::width];
+    V::store(lanes, maxima);
+    float maximum = lanes[0];
+    for (int lane = 1; lane < V::width; ++lane) {
+      maximum = lanes[lane] > maximum ? lanes[lane] : maximum;
+    }
+    partial_.maxima[row] = maximum;
+    partial_.sums[row] = exponentiate(scores, begin, end, maximum);
+  }
+
+  /// scores = e^(scores - maximum) in [begin, end), whole KV blocks; returns their sum.
+  static float exponentiate(float* scores, int begin, int end, float maximum) {
+    constexpr int parts = 16 / V::width;
+    Float sums[parts];
+    for (auto& sum : sums) {
+      sum = V::zero();
+    }
+    const auto shift = V::set(maximum);
+    for (int i = begin; i < end; i += 16) {
+      for (int part = 0; part < parts; ++part) {
+        float* place = scores + i + part * V::width;
+        const auto weight = exp<V>(V::sub(V::load(place), shift));
+        V::store(place, weight);
+        sums[part] = V::add(sums[part], weight);
+      }
+    }
+    return add_partial_sums<V>(sums);
+  }
+
+  template <class Kv>
+  void add_values(int chunk_start, int block, const Kv* kv) {
+    const Kv* values = pool_block<Kv>(call_.values, chunk_start, block);
+    const int d = call_.head_dim;
+    if (reads_pool(kv) && d % V::width == 0) {
+      add_values_to_rows(chunk_start, block, values, d);
+      return;
+    }
+    for (int token = 0; token < kv_block_tokens; ++token) {
+      load_row<V>(values + static_cast<long>(token) * d, d, block_ + token * call_.stride);
+    }
+    add_values_to_rows(chunk_start, block, block_, call_.stride);
+  }
+
+  /// Adds the weighted values of one block, [tokens, value_stride], to each row: always key by key
+  /// from the row's first to its last, whichever rows go together.
+  template <class Value>
+  void add_values_to_rows(int chunk_start, int block, const Value* values, int value_stride) {
+    const int block_start = block * kv_block_tokens;
+    const auto visible = [&](int row) {
+      const KeyRange range = key_range(chunk_start, row);
+      const int first = range.first - block_start;
+      const int last = range.last - block_start;
+      return KeyRange{first < 0 ? 0 : first, last > kv_block_tokens ? kv_block_tokens : last};
+    };
+    const auto add = [&](int row, int count, KeyRange keys) {
+      if (keys.last > keys.first) {
+        add_weighted(row, count, block_start, keys, values, value_stride);
+      }
+    };
+    for (int row = 0; row < rows_;) {
+      const int count = Tile::rows_at_once(rows_ - row);
+      const KeyRange common = {visible(row + count - 1).first, visible(row).last};
+      if (common.last <= common.first) {
+        for (int i = row; i < row + count; ++i) {
+          add(i, 1, visible(i));
+        }
+      } else {
+        for (int i = row; i < row + count; ++i) {
+          add(i, 1, {visible(i).first, common.first});
+        }
+        add(row, count, common);
+        for (int i = row; i < row + count; ++i) {
+          add(i, 1, {common.last, visible(i).last});
+        }
+      }
+      row += count;
+    }
+  }
+
+  template <class Value>
+  void add_weighted(int row, int count, int block_start, KeyRange keys, const Value* values,
+                    int value_stride) {
+    const float* weights = scores_ + row * attention_chunk_tokens + block_start + keys.first;
+    Tile::template multiply<true>(
+        count, keys.last - keys.first, whole_vectors(), {weights, attention_chunk_tokens},
+        typename Tile::template Right<Value>{values + static_cast<long>(keys.first) * value_stride,
+                                             value_stride},
+        {partial_.values + static_cast<long>(row) * call_.stride, call_.stride});
+  }
+
+  /// D rounded up to whole vectors.
+  int whole_vectors() const { return (call_.head_dim + V::width - 1) / V::width * V::width; }
+
+  AttentionPartial partial_at(float* memory) const {
+    return {memory, memory + rows_, memory + 2 * rows_};
+  }
+
+  AttentionPartial partial_of(const AttentionTask& task, int chunk) const {
+    return partial_at(task.partials + static_cast<long>(chunk - task.first_chunk) *
+                                          partial_floats(rows_, call_.stride));
+  }
+
+  void clear_merged() {
+    for (int row = 0; row < rows_; ++row) {
+      merged_.maxima[row] = -__builtin_inff();
+      merged_.sums[row] = 0.0F;
+    }
+    clear(merged_.values);
+  }
+
+  void clear(float* values) const {
+    for (int i = 0; i < rows_ * call_.stride; i += V::width) {
+      V::store(values + i, V::zero());
+    }
+  }
+
+  void merge_partial(const AttentionPartial& partial) {
+    for (int row = 0; row < rows_; ++row) {
+      const float theirs = partial.maxima[row];
+      if (theirs == -__builtin_inff()) {
+        continue;
+      }
+      const float ours = merged_.maxima[row];
+      const float maximum = theirs > ours ? theirs : ours;
+      const auto old_scale = exp<V>(V::set(ours - maximum));
+      const auto new_scale = exp<V>(V::set(theirs - maximum));
+      float sums[V::width];
+      V::store(sums, V::fma(V::set(partial.sums[row]), new_scale,
+                            V::mul(V::set(merged_.sums[row]), old_scale)));
+      merged_.maxima[row] = maximum;
+      merged_.sums[row] = sums[0];
+      const float* values = partial.values + static_cast<long>(row) * call_.stride;
+      float* target = merged_.values + static_cast<long>(row) * call_.stride;
+      for (int e = 0; e < whole_vectors(); e += V::width) {
+        V::store(target + e,
+                 V::fma(V::load(values + e), new_scale, V::mul(V::load(target + e), old_scale)));
+      }
+    }
+  }
+
+  void write_output() {
+    with_element(call_.io_type, [&]<class Io>(const Io*) {
+      const int d = call_.head_dim;
+      for (int row = 0; row < rows_; ++row) {
+        float* values = merged_.values + static_cast<long>(row) * call_.stride;
+        const auto sum = V::set(merged_.sums[row]);
+        for (int e = 0; e < whole_vectors(); e += V::width) {
+          V::store(values + e, V::div(V::load(values + e), sum));
+        }
+        const long out_row = span_.row + row / call_.group;
+        const int head = span_.kv_head * call_.group + row % call_.group;
+        store_row<V>(
+            values, d,
+            static_cast<Io*>(call_.out) + (out_row * call_.kv_heads * call_.group + head) * d);
+      }
+    });
+  }
+
+  const AttentionCall& call_;
+  const AttentionSpan& span_;
+  int rows_;
+  float* scores_;  // [rows, attention_chunk_tokens]
+  float* block_;   // a KV block in f32: keys [D, kv_block_tokens] or values [tokens, stride]
+  AttentionPartial partial_;
+  AttentionPartial merged_;
+};
+
+template <class V>
+constexpr AttentionCpu attention_kernels() {
+  using Kernel = AttentionKernel<V>;
+  return {Kernel::prepare, Kernel::attend, Kernel::merge};
+}
+
+}  // namespace espalier::kernels
