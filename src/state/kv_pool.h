@@ -64,6 +64,8 @@ class SequenceState {
   void advance(int rows) { length_ += rows; }
 
  private:
+  void release_blocks();
+
   KvPool* pool_;
   std::vector<int> block_table_;
   int length_ = 0;
