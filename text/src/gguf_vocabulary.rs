@@ -267,7 +267,8 @@ impl GgufVocabulary<'_> {
         for (id, token) in self.tokens.iter().enumerate() {
             let piece = word_piece(token);
             if self.type_of(id) != token_type::CONTROL && !piece.starts_with('[') {
-                cased |= piece.chars().any(char::is_uppercase);
+                // Letter-like symbols count as upper case too, in uncased vocabularies as well.
+                cased |= piece.chars().any(|c| c.is_ascii_uppercase());
             }
             vocabulary.insert(piece, id as u32);
         }
