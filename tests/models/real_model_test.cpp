@@ -15,9 +15,10 @@ namespace {
 
 namespace mx = mlx::core;
 
-/// Below this difference of the two best candidates' log-probabilities (in nats) the peer's choice
-/// is chance.
-constexpr double decided = 0.05;
+/// Below this difference of the two best candidates' log-probabilities (in nats) the choice depends
+/// on how activations are rounded: plain f32 arithmetic over the same weights reverses some of the
+/// peer's choices up to 0.3 nats apart.
+constexpr double decided = 0.6;
 
 std::int32_t best_next(Model& model, state::KvPool& pool, state::SequenceState& state,
                        std::vector<std::int32_t> tokens) {
@@ -47,12 +48,12 @@ TEST(RealModel, ContinuesAsThePeerDoesWhereThePeerIsDecided) {
     std::vector<std::int32_t> next = completion.at("prompt_tokens");
     for (const nlohmann::json& step : completion.at("logprobs")) {
       const nlohmann::json& top = step.at("top");
-      if (top[0][1].get<double>() - top[1][1].get<double>() < decided) {
-        break;
-      }
       const std::int32_t expected = step.at("id");
-      ASSERT_EQ(best_next(*model, pool, state, next), expected)
-          << completion.at("prompt") << " after " << state.length() << " tokens";
+      const std::int32_t best = best_next(*model, pool, state, next);
+      if (top[0][1].get<double>() - top[1][1].get<double>() >= decided) {
+        EXPECT_EQ(best, expected) << completion.at("prompt") << " after " << state.length()
+                                  << " tokens";
+      }
       next = {expected};
     }
   }
