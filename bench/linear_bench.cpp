@@ -36,12 +36,16 @@ std::int64_t stride_of(BandType type, int columns) {
   return with_band(type, [&]<class Format>(const Format*) { return band_bytes<Format>(columns); });
 }
 
-/// `bytes` of random bits whose half-precision numbers are harmless.
-std::vector<std::uint8_t> random_bytes(std::int64_t bytes) {
+/// `bytes` of random bits but for the half-precision scales at the start of every `stride` bytes:
+/// processors are slow on subnormal numbers, which real weights do not hold.
+std::vector<std::uint8_t> random_bytes(std::int64_t bytes, int stride, int scale_bytes) {
   std::mt19937 random(1);
   std::vector<std::uint8_t> result(bytes);
-  for (auto& byte : result) {
-    byte = random() & 0x3B;
+  for (std::int64_t i = 0; i < bytes; ++i) {
+    const auto bits = static_cast<std::uint8_t>(random());
+    // The high byte of a half makes it +-2^-9 to +-2^-8.
+    const bool high_byte = i % stride < scale_bytes && i % 2 == 1;
+    result[i] = high_byte ? 0x18 | (bits & 0x83) : bits;
   }
   return result;
 }
@@ -52,10 +56,24 @@ void multiply(benchmark::State& state, InstructionSet set, BandType type, int ou
   const LinearCpu& cpu = kernels_of(set);
   const auto stride = stride_of(type, columns);
   const int bands = outputs / band_rows;
-  const auto weights = random_bytes(stride * bands);
+  const auto weights = with_band(type, [&]<class Format>(const Format*) {
+    if constexpr (Format::quantized) {
+      return random_bytes(stride * bands, Format::stride, Format::header_bytes);
+    } else {
+      return random_bytes(stride * bands, 2, 2);
+    }
+  });
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(columns);
   std::vector<ActivationBlock> x(static_cast<std::size_t>(rows) * columns / block_inputs);
-  const auto x_bytes = random_bytes(x.size() * sizeof(ActivationBlock));
-  std::memcpy(static_cast<void*>(x.data()), x_bytes.data(), x_bytes.size());
+  for (int row = 0; row < rows; ++row) {
+    for (auto& value : values) {
+      value = normal(random);
+    }
+    cpu.quantize_row({values.data(), ElementType::f32, columns, nullptr, 0.0F},
+                     x.data() + static_cast<std::ptrdiff_t>(row) * columns / block_inputs);
+  }
   std::vector<float> sums(static_cast<std::size_t>(rows) * band_rows);
   for (auto _ : state) {
     for (int band = 0; band < bands; ++band) {
@@ -85,8 +103,9 @@ void quantize(benchmark::State& state, InstructionSet set, int columns) {
 
 PackedMatrix random_matrix(arrays::StorageType type, int rows, int columns) {
   const auto& traits = arrays::storage_traits(type);
-  const auto bytes =
-      random_bytes(static_cast<std::int64_t>(rows) * columns / traits.elements * traits.bytes);
+  const auto blocks = static_cast<std::int64_t>(rows) * columns / traits.elements;
+  const bool has_minimum = type == arrays::StorageType::q4_1;
+  const auto bytes = random_bytes(blocks * traits.bytes, traits.bytes, has_minimum ? 4 : 2);
   return pack({"random", type, {rows, columns}, std::as_bytes(std::span(bytes))});
 }
 
@@ -137,7 +156,7 @@ void model(benchmark::State& state, int rows) {
 
 /// Reads as many bytes as a decoding step, on all threads.
 void read(benchmark::State& state) {
-  static const auto bytes = random_bytes(97 << 20);
+  static const auto bytes = random_bytes(97 << 20, 2, 2);
   for (auto _ : state) {
     base::TileCounter tiles(97);
     base::compute_pool().run([&](int) {

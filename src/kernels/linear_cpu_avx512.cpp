@@ -7,7 +7,7 @@ namespace {
 
 struct Avx512Dot {
   static constexpr int tile_lanes = 16;
-  static constexpr int tile_rows = 6;
+  static constexpr int tile_rows = 8;
   static constexpr int signed_offset = 128;
 
   class Sum {

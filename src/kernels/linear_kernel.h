@@ -159,11 +159,16 @@ void dequantize(const std::uint8_t* band, int first, int count, float* values) {
   }
 }
 
+/// How far ahead of use weights are fetched, past the end of a band into the next one: the
+/// processor's own prefetching stops at each 4 KB. One Zen 3 core then streams 12.4 GB/s of q4_1
+/// instead of 11, which is what plain reading reaches.
+inline constexpr int prefetch_distance = 2048;
+
 /// One register tile: `Dot::tile_lanes` output rows from `lane` on times `rows` activation rows
 /// over all inputs.
 template <class V, class Dot, class Format, int rows>
 void multiply_tile_int8(const std::uint8_t* band, int lane, int blocks, const ActivationBlock* x,
-                        float* sums) {
+                        bool prefetch, float* sums) {
   constexpr int segments = Dot::tile_lanes / V::width;
   typename V::Float result[segments][rows];
   for (auto& segment : result) {
@@ -175,6 +180,11 @@ void multiply_tile_int8(const std::uint8_t* band, int lane, int blocks, const Ac
     const std::uint8_t* header = band;
     const std::uint8_t* block = band + Format::header_bytes;
     band += Format::stride;
+    if (prefetch) {
+      for (int line = 0; line < Format::stride; line += 64) {
+        __builtin_prefetch(header + prefetch_distance + line);
+      }
+    }
     for (int i = 0; i < Format::blocks_per_header; ++i, ++index, block += Format::block_bytes) {
       const ActivationBlock* activations[rows];
       for (int row = 0; row < rows; ++row) {
@@ -238,14 +248,15 @@ void multiply_tile_int8(const std::uint8_t* band, int lane, int blocks, const Ac
 
 template <class V, class Dot, class Format, int tile_rows>
 void multiply_rows_int8(const std::uint8_t* band, int lane, int blocks, const ActivationBlock* x,
-                        int rows, float* sums) {
+                        int rows, bool prefetch, float* sums) {
   if constexpr (tile_rows > 0) {
     for (; rows >= tile_rows; rows -= tile_rows) {
-      multiply_tile_int8<V, Dot, Format, tile_rows>(band, lane, blocks, x, sums);
+      multiply_tile_int8<V, Dot, Format, tile_rows>(band, lane, blocks, x, prefetch, sums);
+      prefetch = false;
       x += static_cast<std::int64_t>(tile_rows) * blocks;
       sums += tile_rows * band_rows;
     }
-    multiply_rows_int8<V, Dot, Format, tile_rows - 1>(band, lane, blocks, x, rows, sums);
+    multiply_rows_int8<V, Dot, Format, tile_rows - 1>(band, lane, blocks, x, rows, prefetch, sums);
   }
 }
 
@@ -254,7 +265,7 @@ void multiply_int8(const std::uint8_t* band, int columns, const ActivationBlock*
                    float* sums) {
   for (int lane = 0; lane < band_rows; lane += Dot::tile_lanes) {
     multiply_rows_int8<V, Dot, Format, Dot::tile_rows>(band, lane, columns / block_inputs, x, rows,
-                                                       sums);
+                                                       lane == 0, sums);
   }
 }
 

@@ -4,12 +4,11 @@
 #include <cstring>
 #include <string>
 
-#include <sys/mman.h>
-
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/tile_counter.h"
 #include "kernels/block_codes.h"
+#include "kernels/huge_pages.h"
 
 namespace espalier::kernels {
 
@@ -17,30 +16,6 @@ namespace mx = mlx::core;
 using arrays::StorageType;
 
 namespace {
-
-constexpr int cache_line = 64;
-constexpr std::size_t huge_page = std::size_t{2} << 20;
-
-template <class Byte>
-Byte* align(Byte* data) {
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  return data + ((address + cache_line - 1) / cache_line * cache_line - address);
-}
-
-/// Memory for `bytes` packed bytes behind `align`, on huge pages where the system gives them: a
-/// decoding step reads every weight once, and would miss the translation cache at each 4 KB.
-mx::array allocate_bands(std::int64_t bytes) {
-  const std::int64_t lines = bytes / cache_line + 2;
-  auto memory = mx::allocator::malloc(lines * cache_line);
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.buffer().raw_ptr());
-  const auto first = (begin + huge_page - 1) / huge_page * huge_page;
-  const auto last = (begin + bytes) / huge_page * huge_page;
-  if (last > first) {
-    madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);  // advice: may fail
-  }
-  // In lines, since the bytes of a large matrix overflow an extent.
-  return mx::array(std::move(memory), mx::Shape{static_cast<int>(lines), cache_line}, mx::uint8);
-}
 
 /// Copies one row of plain elements into its lane.
 template <class Element>
@@ -185,15 +160,15 @@ std::int64_t BandMatrix::stride() const {
 int BandMatrix::rows_of(int band) const { return std::min(band_rows, rows - band * band_rows); }
 
 const std::uint8_t* BandMatrix::band(const mx::array& data, int index) const {
-  return align(data.data<std::uint8_t>()) + index * stride();
+  return data.data<std::uint8_t>() + index * stride();
 }
 
 bool can_pack(StorageType type) { return band_type(type).has_value(); }
 
 PackedMatrix pack(const arrays::TensorView& weight) {
   const BandMatrix matrix = checked_matrix(weight);
-  mx::array data = allocate_bands(matrix.bands() * matrix.stride());
-  std::uint8_t* bands = align(data.data<std::uint8_t>());
+  mx::array data = allocate_on_huge_pages(matrix.bands() * matrix.stride());
+  std::uint8_t* bands = data.data<std::uint8_t>();
   base::TileCounter tiles(matrix.bands());
   base::compute_pool().run([&](int) {
     for (std::size_t band; tiles.next(band);) {
