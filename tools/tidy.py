@@ -37,7 +37,8 @@ def fingerprint(entry: dict, settings: bytes) -> str:
 
 
 def check(path: str) -> subprocess.CompletedProcess:
-    command = [PROGRAM, "-p", str(BUILD), "--quiet", f"--header-filter={SOURCE}/", path]
+    command = [PROGRAM, "-p", str(BUILD), "--quiet", f"--header-filter={SOURCE}/",
+               "--extra-arg=-Wno-unknown-warning-option", path]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -250,7 +250,7 @@ mx::array attention(const mx::array& qkv, KvLayer& layer,
   if (rotates) {
     inputs.push_back(rope_table(batch, *options.rope));
   }
-  auto outputs = make_nodes(std::move(work), shapes, dtypes, std::move(inputs));
+  auto outputs = make_nodes(std::move(work), shapes, dtypes, inputs);
   layer.keys = std::move(outputs[1]);
   layer.values = std::move(outputs[2]);
   return std::move(outputs[0]);
