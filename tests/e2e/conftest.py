@@ -70,7 +70,8 @@ class Server:
     def __init__(self, program: str, arguments: list[str], folder: Path):
         self.output, self.errors = folder / "stdout", folder / "stderr"
         with self.output.open("w") as output, self.errors.open("w") as errors:
-            self.process = subprocess.Popen([program, "serve", "--port", "0", *arguments],
+            port = () if "--port" in arguments else ("--port", "0")
+            self.process = subprocess.Popen([program, "serve", *port, *arguments],
                                             stdin=subprocess.DEVNULL, stdout=output, stderr=errors)
         self.base_url = self._wait_for_address()
 

@@ -107,7 +107,9 @@ Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
 
 asio::awaitable<void> Connection::run() {
   using namespace asio::experimental::awaitable_operators;
-  while (keep_alive_ && co_await read_request()) {
+  while (keep_alive_) {
+    const bool complete = co_await read_request();
+    if (!complete) break;
     const auto start = steady_clock::now();
     busy_ = true;
     context_.count_running(+1);
