@@ -74,8 +74,10 @@ constexpr int max_row_tile = 128;
 constexpr std::int64_t private_elements = 4096;
 /// Multiplications below which waking other threads costs more than it brings.
 constexpr std::int64_t serial_products = 1 << 15;
-/// How many pieces the work is cut into per thread, so that a slow core can take fewer.
-constexpr int pieces_per_thread = 8;
+/// How many pieces the work is cut into per thread, so that a slow core can take fewer: not too
+/// many when weights stream from memory, since each piece begins with a jump there.
+constexpr int pieces_per_thread = 16;
+constexpr int streaming_pieces_per_thread = 4;
 
 /// One call of `linear`; see there. Inputs: x, the matrices, then norm weight, bias, residual where
 /// given.
@@ -96,6 +98,7 @@ struct LinearWork {
  private:
   struct Call;
 
+  Call bind(const std::vector<mx::array>& inputs, const mx::array& output, int threads) const;
   /// Bands of output, each of one matrix or of both when gated.
   int units() const {
     int count = 0;
@@ -117,26 +120,42 @@ struct LinearWork::Call {
   const LinearCpu& cpu;
   mx::array x;
   std::vector<mx::array> weights;
-  const float* norm_weight = nullptr;
-  const float* bias = nullptr;
+  std::optional<mx::array> norm_weight;
+  std::optional<mx::array> bias;
   std::optional<mx::array> residual;
   mx::array output;
   int rows;     // T
   int columns;  // K
   int outputs;  // width of the result
   int units;
+  bool any_int8;  // matrices multiplied by int8 activations, by f32 ones
+  bool any_f32;
   int row_tile;
   int units_per_tile;
+
+  int row_tiles() const { return (rows + row_tile - 1) / row_tile; }
+  int column_tiles() const { return (units + units_per_tile - 1) / units_per_tile; }
+  std::int64_t elements() const { return static_cast<std::int64_t>(rows) * columns; }
+  /// Memory of the calling thread for all rows, valid until its next call.
+  PreparedRows make_rows() const;
 };
+
+PreparedRows LinearWork::Call::make_rows() const {
+  thread_local Scratch<ActivationBlock> blocks;
+  thread_local Scratch<float> values;
+  return {any_int8 ? blocks.get(elements() / block_inputs) : nullptr,
+          any_f32 ? values.get(elements()) : nullptr};
+}
 
 void LinearWork::prepare(const Call& call, int first, int last,
                          const PreparedRows& prepared) const {
   const std::size_t row_bytes = call.columns * call.x.itemsize();
+  const float* norm_weight = call.norm_weight ? call.norm_weight->data<float>() : nullptr;
   for (int row = first; row < last; ++row) {
     const ActivationRow source{.data = call.x.data<char>() + row * row_bytes,
                                .type = element_type(call.x.dtype()),
                                .columns = call.columns,
-                               .norm_weight = call.norm_weight,
+                               .norm_weight = norm_weight,
                                .norm_eps = norm_eps};
     if (prepared.blocks != nullptr) {
       call.cpu.quantize_row(
@@ -183,8 +202,8 @@ void LinearWork::run_unit(const Call& call, const PreparedRows& prepared, int un
   OutputTile tile{};
   tile.sums = sums;
   tile.up = gated ? up : nullptr;
-  tile.bias = has_bias ? call.bias + column : nullptr;
-  tile.up_bias = has_bias && gated ? call.bias + call.outputs + column : nullptr;
+  tile.bias = call.bias ? call.bias->data<float>() + column : nullptr;
+  tile.up_bias = call.bias && gated ? tile.bias + call.outputs : nullptr;
   tile.activation = activation;
   tile.residual =
       call.residual ? call.residual->data<char>() + offset * call.residual->itemsize() : nullptr;
@@ -199,7 +218,7 @@ void LinearWork::run_unit(const Call& call, const PreparedRows& prepared, int un
 
 void LinearWork::run_tiles(const Call& call, const PreparedRows& prepared,
                            base::TileCounter& tiles) const {
-  const int column_tiles = (call.units + call.units_per_tile - 1) / call.units_per_tile;
+  const int column_tiles = call.column_tiles();
   for (std::size_t tile; tiles.next(tile);) {
     const int first_row = static_cast<int>(tile / column_tiles) * call.row_tile;
     const int rows = std::min(call.row_tile, call.rows - first_row);
@@ -211,66 +230,67 @@ void LinearWork::run_tiles(const Call& call, const PreparedRows& prepared,
   }
 }
 
-void LinearWork::operator()(const std::vector<mx::array>& inputs,
-                            std::vector<mx::array>& outputs) const {
+LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs, const mx::array& output,
+                                  int threads) const {
   const std::size_t matrix_count = matrices.size();
   Call call{.cpu = linear_cpu(),
             .x = row_contiguous(inputs[0]),
             .weights = {inputs.begin() + 1, inputs.begin() + 1 + matrix_count},
+            .norm_weight = std::nullopt,
+            .bias = std::nullopt,
             .residual = std::nullopt,
-            .output = outputs[0],
+            .output = output,
             .rows = inputs[0].shape(0),
             .columns = inputs[0].shape(1),
-            .outputs = outputs[0].shape(1),
+            .outputs = output.shape(1),
             .units = units(),
+            .any_int8 = false,
+            .any_f32 = false,
             .row_tile = 0,
             .units_per_tile = 0};
-  std::vector<mx::array> extra;
-  for (auto input = inputs.begin() + 1 + matrix_count; input != inputs.end(); ++input) {
-    extra.push_back(row_contiguous(*input));
+  auto next = inputs.begin() + 1 + matrix_count;
+  if (has_norm) {
+    call.norm_weight = row_contiguous(*next++);
   }
-  auto next = extra.begin();
-  call.norm_weight = has_norm ? (next++)->data<float>() : nullptr;
-  call.bias = has_bias ? (next++)->data<float>() : nullptr;
+  if (has_bias) {
+    call.bias = row_contiguous(*next++);
+  }
   if (has_residual) {
-    call.residual = *next;
+    call.residual = row_contiguous(*next++);
   }
-  if (call.rows == 0) {
+  for (const auto& matrix : matrices) {
+    (int8 && matrix.quantized() ? call.any_int8 : call.any_f32) = true;
+  }
+  const std::int64_t row_bytes =
+      call.columns * (call.any_f32 ? std::int64_t{sizeof(float)}
+                                   : std::int64_t{sizeof(ActivationBlock)} / block_inputs + 1);
+  call.row_tile = static_cast<int>(
+      std::clamp<std::int64_t>(row_tile_bytes / row_bytes / 8 * 8, 8, max_row_tile));
+  const int pieces = call.row_tiles() > 1 ? pieces_per_thread : streaming_pieces_per_thread;
+  call.units_per_tile =
+      std::clamp(call.units * call.row_tiles() / (threads * pieces), 1, call.units);
+  return call;
+}
+
+void LinearWork::operator()(const std::vector<mx::array>& inputs,
+                            std::vector<mx::array>& outputs) const {
+  if (outputs[0].size() == 0) {
     return;
   }
-
-  bool any_int8 = false;
-  bool any_f32 = false;
-  for (const auto& matrix : matrices) {
-    (int8 && matrix.quantized() ? any_int8 : any_f32) = true;
-  }
-  const auto elements = static_cast<std::int64_t>(call.rows) * call.columns;
-  const std::int64_t row_bytes = static_cast<std::int64_t>(call.columns) * (any_f32 ? 4 : 2);
-  call.row_tile = static_cast<int>(
-      std::clamp<std::int64_t>(row_tile_bytes / row_bytes / 12 * 12, 12, max_row_tile));
-  const int row_tiles = (call.rows + call.row_tile - 1) / call.row_tile;
   auto& pool = base::compute_pool();
-  call.units_per_tile = std::max(1, call.units * row_tiles / (pool.size() * pieces_per_thread));
-  const int column_tiles = (call.units + call.units_per_tile - 1) / call.units_per_tile;
-  base::TileCounter tiles(static_cast<std::size_t>(row_tiles) * column_tiles);
-
-  const auto make_rows = [&] {
-    thread_local Scratch<ActivationBlock> block_scratch;
-    thread_local Scratch<float> value_scratch;
-    return PreparedRows{any_int8 ? block_scratch.get(elements / block_inputs) : nullptr,
-                        any_f32 ? value_scratch.get(elements) : nullptr};
-  };
+  const Call call = bind(inputs, outputs[0], pool.size());
+  base::TileCounter tiles(static_cast<std::size_t>(call.row_tiles()) * call.column_tiles());
   const auto private_work = [&](int) {
-    const PreparedRows prepared = make_rows();
+    const PreparedRows prepared = call.make_rows();
     prepare(call, 0, call.rows, prepared);
     run_tiles(call, prepared, tiles);
   };
-  if (elements * call.units * band_rows <= serial_products) {
+  if (call.elements() * call.units * band_rows <= serial_products) {
     private_work(0);
-  } else if (elements <= private_elements) {
+  } else if (call.elements() <= private_elements) {
     pool.run(private_work);
   } else {
-    const PreparedRows prepared = make_rows();
+    const PreparedRows prepared = call.make_rows();
     base::TileCounter row_counter(call.rows);
     pool.run([&](int) {
       for (std::size_t row; row_counter.next(row);) {
