@@ -21,7 +21,7 @@ namespace {
 namespace mx = mlx::core;
 
 /// Tasks per worker below which the rows of one tile are split over the keys as well.
-constexpr int tasks_per_worker = 4;
+constexpr int tasks_per_worker = 6;
 
 /// Throws unless `is_sole` holds now or once queued work has let go of the pool: what another owner
 /// sees would change under it.
@@ -67,6 +67,36 @@ void cut(const AttentionRows& sequence, int kv_heads, int step, int alignment, c
   }
 }
 
+/// Splits tasks over their chunks, whose partial results are merged afterwards.
+void split_over_keys(Plan& plan, const AttentionCall& call, int wanted_tasks) {
+  const std::vector<AttentionTask> whole = std::move(plan.attend);
+  plan.attend.clear();
+  int chunks = 0;
+  std::size_t floats = 0;
+  const auto floats_per_chunk = [&](const AttentionTask& task) {
+    return static_cast<std::size_t>(partial_floats(task.span.count * call.group, call.stride));
+  };
+  for (const AttentionTask& task : whole) {
+    chunks += task.last_chunk - task.first_chunk;
+    floats += floats_per_chunk(task) * (task.last_chunk - task.first_chunk);
+  }
+  const int step = std::max(1, chunks / wanted_tasks);
+  plan.partials = std::make_unique_for_overwrite<float[]>(floats);
+  float* partials = plan.partials.get();
+  for (const AttentionTask& task : whole) {
+    if (task.last_chunk - task.first_chunk <= step) {
+      plan.attend.push_back(task);
+      continue;
+    }
+    plan.merge.push_back({task.span, task.first_chunk, task.last_chunk, partials});
+    for (int chunk = task.first_chunk; chunk < task.last_chunk; chunk += step) {
+      const int end = std::min(chunk + step, task.last_chunk);
+      plan.attend.push_back({task.span, chunk, end, partials});
+      partials += floats_per_chunk(task) * (end - chunk);
+    }
+  }
+}
+
 Plan make_plan(const AttentionBatch& batch, const AttentionCall& call, int workers) {
   Plan plan;
   for (const AttentionRows& sequence : batch) {
@@ -77,30 +107,9 @@ Plan make_plan(const AttentionBatch& batch, const AttentionCall& call, int worke
           plan.attend.push_back({span, first_chunk(span, call.window), end_chunk(span), nullptr});
         });
   }
-  if (workers > 1 && static_cast<int>(plan.attend.size()) < tasks_per_worker * workers) {
-    std::size_t floats = 0;
-    std::vector<AttentionTask> whole = std::move(plan.attend);
-    const auto floats_per_chunk = [&](const AttentionTask& task) {
-      return static_cast<std::size_t>(partial_floats(task.span.count * call.group, call.stride));
-    };
-    for (const AttentionTask& task : whole) {
-      floats += floats_per_chunk(task) * (task.last_chunk - task.first_chunk);
-    }
-    plan.partials = std::make_unique_for_overwrite<float[]>(floats);
-    plan.attend.clear();
-    float* next = plan.partials.get();
-    for (AttentionTask& task : whole) {
-      if (task.last_chunk - task.first_chunk == 1) {
-        plan.attend.push_back(task);
-        continue;
-      }
-      task.partials = next;
-      plan.merge.push_back(task);
-      for (int chunk = task.first_chunk; chunk < task.last_chunk; ++chunk) {
-        plan.attend.push_back({task.span, chunk, chunk + 1, next});
-        next += floats_per_chunk(task);
-      }
-    }
+  const int enough_tasks = tasks_per_worker * workers;
+  if (workers > 1 && static_cast<int>(plan.attend.size()) < enough_tasks) {
+    split_over_keys(plan, call, enough_tasks);
   }
   // The longest tasks first, so that no worker is left with one at the end.
   std::stable_sort(plan.attend.begin(), plan.attend.end(),

@@ -34,7 +34,7 @@ struct AttentionCall {
   const float* k_weight;
   float q_eps;
   float k_eps;
-  const float* rope;  // [T, 2, rope_dims]: cosines, then sines; null without rope
+  const float* rope;  // [T, 2, rope_dims], see rope_table.h; null without rope
   int rope_dims;
   bool rope_interleaved;
   float* queries;  // [Hk, T, group, stride]: normalized, rotated and scaled

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <cstring>
+
 #include "kernels/attention_cpu.h"
 #include "kernels/attention_tile.h"
 #include "kernels/element_row.h"
@@ -106,21 +109,20 @@ class AttentionKernel {
     }
   }
 
-  /// x = x cos + partner sin, where the partner of each element is the other of its pair, negated
-  /// for the first.
+  /// x = x cos + partner sin, where the partner of each element is the other of its pair.
   static void rotate(const AttentionCall& call, const float* cosines, float* x, float* partner) {
     const int dims = call.rope_dims;
     const int half = dims / 2;
     if (call.rope_interleaved) {
       for (int i = 0; i < half; ++i) {
-        partner[2 * i] = -x[2 * i + 1];
-        partner[2 * i + 1] = x[2 * i];
+        std::uint64_t pair;
+        std::memcpy(&pair, x + 2 * i, sizeof pair);
+        pair = pair >> 32 | pair << 32;
+        std::memcpy(partner + 2 * i, &pair, sizeof pair);
       }
     } else {
-      for (int i = 0; i < half; ++i) {
-        partner[i] = -x[i + half];
-        partner[i + half] = x[i];
-      }
+      std::memcpy(partner, x + half, half * sizeof(float));
+      std::memcpy(partner + half, x, half * sizeof(float));
     }
     const float* sines = cosines + dims;
     int i = 0;
@@ -134,7 +136,7 @@ class AttentionKernel {
   }
 
   template <class Kv>
-  void attend_chunks(const AttentionTask& task, const Kv* kv) {
+  void attend_chunks(const AttentionTask& task, const Kv*) {
     if (task.partials == nullptr) {
       clear_merged();
     }
@@ -142,7 +144,7 @@ class AttentionKernel {
       if (task.partials != nullptr) {
         partial_ = partial_of(task, chunk);
       }
-      attend_chunk(chunk, kv);
+      attend_chunk<Kv>(chunk, chunk + 1 < task.last_chunk);
       if (task.partials == nullptr) {
         merge_partial(partial_);
       }
@@ -152,21 +154,28 @@ class AttentionKernel {
     }
   }
 
+  /// `continues`: the next chunk comes right after, so its first keys are worth fetching.
   template <class Kv>
-  void attend_chunk(int chunk, const Kv* kv) {
+  void attend_chunk(int chunk, bool continues) {
     const int chunk_start = chunk * attention_chunk_tokens;
     const int first_block = key_range(chunk_start, 0).first / kv_block_tokens;
     const int last_block =
         (key_range(chunk_start, rows_ - 1).last + kv_block_tokens - 1) / kv_block_tokens;
+    const auto keys = [&](int block) { return pool_block<Kv>(call_.keys, chunk_start, block); };
+    const auto values = [&](int block) { return pool_block<Kv>(call_.values, chunk_start, block); };
     for (int block = first_block; block < last_block; ++block) {
-      score_block(chunk_start, block, kv);
+      score_block(chunk_start, block, keys(block),
+                  block + 1 < last_block ? keys(block + 1) : values(first_block));
     }
     for (int row = 0; row < rows_; ++row) {
-      weigh_row(key_range(chunk_start, row), first_block, last_block, row);
+      weigh_row(key_range(chunk_start, row), row);
     }
     clear(partial_.values);
     for (int block = first_block; block < last_block; ++block) {
-      add_values(chunk_start, block, kv);
+      add_values(chunk_start, block, values(block),
+                 block + 1 < last_block ? values(block + 1)
+                 : continues            ? keys(last_block)
+                                        : values(block));
     }
   }
 
@@ -198,48 +207,49 @@ class AttentionKernel {
     return sizeof(Kv) == sizeof(float) || rows_ <= Tile::max_rows;
   }
 
+  /// `ahead` is the block that is read next.
   template <class Kv>
-  void score_block(int chunk_start, int block, const Kv* kv) {
-    const Kv* keys = pool_block<Kv>(call_.keys, chunk_start, block);
-    if (reads_pool(kv)) {
-      score_rows(chunk_start, block, keys);
+  void score_block(int chunk_start, int block, const Kv* keys, const Kv* ahead) {
+    if (reads_pool(keys)) {
+      score_rows(chunk_start, block, keys, ahead);
     } else {
       load_row<V>(keys, call_.head_dim * kv_block_tokens, block_);
-      score_rows(chunk_start, block, block_);
+      score_rows<float>(chunk_start, block, block_, block_);
     }
   }
 
   template <class Key>
-  void score_rows(int chunk_start, int block, const Key* keys) {
+  void score_rows(int chunk_start, int block, const Key* keys, const Key* ahead) {
     const float* queries =
         call_.queries +
         (static_cast<long>(span_.kv_head) * call_.rows + span_.row) * call_.group * call_.stride;
     const int block_start = block * kv_block_tokens;
     for (int row = 0; row < rows_;) {
       const int count = Tile::rows_at_once(rows_ - row);
-      // A block that no row of these sees is skipped.
-      if (key_range(chunk_start, row + count - 1).last > block_start &&
-          key_range(chunk_start, row).first < block_start + kv_block_tokens) {
+      const int visible = key_range(chunk_start, row + count - 1).last - block_start;
+      const int columns = visible >= kv_block_tokens ? kv_block_tokens : round_up(visible);
+      // Blocks and columns that no row of these sees are skipped.
+      if (columns > 0 && key_range(chunk_start, row).first < block_start + kv_block_tokens) {
         Tile::template multiply<false>(
-            count, call_.head_dim, kv_block_tokens,
+            count, call_.head_dim, columns,
             {queries + static_cast<long>(row) * call_.stride, call_.stride},
-            typename Tile::template Right<Key>{keys, kv_block_tokens},
+            typename Tile::template Right<Key>{keys, ahead, kv_block_tokens},
             {scores_ + row * attention_chunk_tokens + block_start, attention_chunk_tokens});
       }
       row += count;
     }
   }
 
-  /// Turns a row's scores of the blocks [first_block, last_block) into weights.
-  void weigh_row(KeyRange range, int first_block, int last_block, int row) {
+  /// Turns a row's scores into weights.
+  void weigh_row(KeyRange range, int row) {
     float* scores = scores_ + row * attention_chunk_tokens;
-    const int begin = first_block * kv_block_tokens;
-    const int end = last_block * kv_block_tokens;
     if (range.last <= range.first) {
       partial_.maxima[row] = -__builtin_inff();
       partial_.sums[row] = 0.0F;
       return;
     }
+    const int begin = range.first / 16 * 16;
+    const int end = (range.last + 15) / 16 * 16;
     if (call_.softcap > 0.0F) {
       const auto cap = V::set(call_.softcap);
       for (int i = begin; i < end; i += V::width) {
@@ -266,7 +276,7 @@ class AttentionKernel {
     partial_.sums[row] = exponentiate(scores, begin, end, maximum);
   }
 
-  /// scores = e^(scores - maximum) in [begin, end), whole KV blocks; returns their sum.
+  /// scores = e^(scores - maximum) in [begin, end), multiples of 16; returns their sum.
   static float exponentiate(float* scores, int begin, int end, float maximum) {
     constexpr int parts = 16 / V::width;
     Float sums[parts];
@@ -277,7 +287,7 @@ class AttentionKernel {
     for (int i = begin; i < end; i += 16) {
       for (int part = 0; part < parts; ++part) {
         float* place = scores + i + part * V::width;
-        const auto weight = exp<V>(V::sub(V::load(place), shift));
+        const auto weight = exp_nonpositive<V>(V::sub(V::load(place), shift));
         V::store(place, weight);
         sums[part] = V::add(sums[part], weight);
       }
@@ -286,23 +296,23 @@ class AttentionKernel {
   }
 
   template <class Kv>
-  void add_values(int chunk_start, int block, const Kv* kv) {
-    const Kv* values = pool_block<Kv>(call_.values, chunk_start, block);
+  void add_values(int chunk_start, int block, const Kv* values, const Kv* ahead) {
     const int d = call_.head_dim;
-    if (reads_pool(kv) && d % V::width == 0) {
-      add_values_to_rows(chunk_start, block, values, d);
+    if (reads_pool(values) && d % V::width == 0) {
+      add_values_to_rows(chunk_start, block, typename Tile::template Right<Kv>{values, ahead, d});
       return;
     }
     for (int token = 0; token < kv_block_tokens; ++token) {
       load_row<V>(values + static_cast<long>(token) * d, d, block_ + token * call_.stride);
     }
-    add_values_to_rows(chunk_start, block, block_, call_.stride);
+    add_values_to_rows(chunk_start, block,
+                       typename Tile::template Right<float>{block_, block_, call_.stride});
   }
 
-  /// Adds the weighted values of one block, [tokens, value_stride], to each row: always key by key
-  /// from the row's first to its last, whichever rows go together.
-  template <class Value>
-  void add_values_to_rows(int chunk_start, int block, const Value* values, int value_stride) {
+  /// Adds the weighted values of one block to each row: always key by key from the row's first to
+  /// its last, whichever rows go together.
+  template <class Right>
+  void add_values_to_rows(int chunk_start, int block, const Right& values) {
     const int block_start = block * kv_block_tokens;
     const auto visible = [&](int row) {
       const KeyRange range = key_range(chunk_start, row);
@@ -312,42 +322,47 @@ class AttentionKernel {
     };
     const auto add = [&](int row, int count, KeyRange keys) {
       if (keys.last > keys.first) {
-        add_weighted(row, count, block_start, keys, values, value_stride);
+        add_weighted(row, count, block_start, keys, values);
       }
     };
     for (int row = 0; row < rows_;) {
       const int count = Tile::rows_at_once(rows_ - row);
+      // The heads of one position see the same keys.
+      const auto each_position = [&](const auto& use) {
+        for (int i = row; i < row + count;) {
+          const int next = i + call_.group - i % call_.group;
+          const int end = next < row + count ? next : row + count;
+          use(i, end - i);
+          i = end;
+        }
+      };
       const KeyRange common = {visible(row + count - 1).first, visible(row).last};
       if (common.last <= common.first) {
-        for (int i = row; i < row + count; ++i) {
-          add(i, 1, visible(i));
-        }
+        each_position([&](int i, int n) { add(i, n, visible(i)); });
       } else {
-        for (int i = row; i < row + count; ++i) {
-          add(i, 1, {visible(i).first, common.first});
-        }
+        each_position([&](int i, int n) { add(i, n, {visible(i).first, common.first}); });
         add(row, count, common);
-        for (int i = row; i < row + count; ++i) {
-          add(i, 1, {common.last, visible(i).last});
-        }
+        each_position([&](int i, int n) { add(i, n, {common.last, visible(i).last}); });
       }
       row += count;
     }
   }
 
-  template <class Value>
-  void add_weighted(int row, int count, int block_start, KeyRange keys, const Value* values,
-                    int value_stride) {
-    const float* weights = scores_ + row * attention_chunk_tokens + block_start + keys.first;
+  template <class Right>
+  void add_weighted(int row, int count, int block_start, KeyRange keys, Right values) {
+    const long offset = static_cast<long>(keys.first) * values.stride;
+    values.data += offset;
+    values.ahead += offset;
     Tile::template multiply<true>(
-        count, keys.last - keys.first, whole_vectors(), {weights, attention_chunk_tokens},
-        typename Tile::template Right<Value>{values + static_cast<long>(keys.first) * value_stride,
-                                             value_stride},
-        {partial_.values + static_cast<long>(row) * call_.stride, call_.stride});
+        count, keys.last - keys.first, whole_vectors(),
+        {scores_ + row * attention_chunk_tokens + block_start + keys.first, attention_chunk_tokens},
+        values, {partial_.values + static_cast<long>(row) * call_.stride, call_.stride});
   }
 
   /// D rounded up to whole vectors.
-  int whole_vectors() const { return (call_.head_dim + V::width - 1) / V::width * V::width; }
+  int whole_vectors() const { return round_up(call_.head_dim); }
+
+  static int round_up(int n) { return (n + V::width - 1) / V::width * V::width; }
 
   AttentionPartial partial_at(float* memory) const {
     return {memory, memory + rows_, memory + 2 * rows_};
@@ -380,8 +395,8 @@ class AttentionKernel {
       }
       const float ours = merged_.maxima[row];
       const float maximum = theirs > ours ? theirs : ours;
-      const auto old_scale = exp<V>(V::set(ours - maximum));
-      const auto new_scale = exp<V>(V::set(theirs - maximum));
+      const auto old_scale = exp_nonpositive<V>(V::set(ours - maximum));
+      const auto new_scale = exp_nonpositive<V>(V::set(theirs - maximum));
       float sums[V::width];
       V::store(sums, V::fma(V::set(partial.sums[row]), new_scale,
                             V::mul(V::set(merged_.sums[row]), old_scale)));
@@ -401,9 +416,9 @@ class AttentionKernel {
       const int d = call_.head_dim;
       for (int row = 0; row < rows_; ++row) {
         float* values = merged_.values + static_cast<long>(row) * call_.stride;
-        const auto sum = V::set(merged_.sums[row]);
+        const auto factor = V::set(1.0F / merged_.sums[row]);
         for (int e = 0; e < whole_vectors(); e += V::width) {
-          V::store(values + e, V::div(V::load(values + e), sum));
+          V::store(values + e, V::mul(V::load(values + e), factor));
         }
         const long out_row = span_.row + row / call_.group;
         const int head = span_.kv_head * call_.group + row % call_.group;

@@ -15,6 +15,7 @@ class AttentionTile {
   template <class X>
   struct Right {
     const X* data;
+    const X* ahead;  // what is read after this, to be fetched meanwhile; 16-bit types only
     int stride;
   };
   struct Sums {
@@ -64,6 +65,7 @@ class AttentionTile {
     for (; columns >= step; columns -= step) {
       multiply_tile<accumulate, rows, vectors>(inner, left, right, sums);
       right.data += step;
+      right.ahead += step;
       sums.data += step;
     }
     if constexpr (vectors > 1) {
@@ -84,6 +86,9 @@ class AttentionTile {
       }
     }
     for (int k = 0; k < inner; ++k) {
+      if constexpr (sizeof(X) == 2) {
+        __builtin_prefetch(right.ahead + static_cast<long>(k) * right.stride);
+      }
       Float columns[vectors];
 #pragma GCC unroll 8
       for (int v = 0; v < vectors; ++v) {

@@ -58,7 +58,7 @@ struct RopeTable {
       const int second = interleaved ? 2 * i + 1 : i + dims / 2;
       cosines[first] = cosine;
       cosines[second] = cosine;
-      sines[first] = sine;
+      sines[first] = -sine;
       sines[second] = sine;
     }
   }

@@ -319,9 +319,12 @@ std::string run_in_company(const mx::array& qkv, const mx::array& others, const 
 }
 
 TEST_F(AttentionTest, RowsKeepTheirBitsWhateverSharesTheBatch) {
-  constexpr int rows = 300;
-  for (const Shape shape : {Shape{9, 3, 64}, Shape{4, 4, 20}, Shape{16, 2, 80}}) {
-    for (const auto kv : {mx::float16, mx::float32, mx::bfloat16}) {
+  constexpr int rows = 270;
+  for (const auto& [shape, types] :
+       {std::pair(Shape{9, 3, 64}, std::vector{mx::float16}),
+        std::pair(Shape{4, 4, 20}, std::vector{mx::float16, mx::float32}),
+        std::pair(Shape{16, 2, 80}, std::vector{mx::bfloat16})}) {
+    for (const auto kv : types) {
       for (const int window : {0, 70}) {
         SCOPED_TRACE(std::to_string(shape.head_dim) + " window " + std::to_string(window));
         auto chosen = options(shape);
