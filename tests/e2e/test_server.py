@@ -198,7 +198,7 @@ def test_what_unknown_clients_send(client):
                                                                    "arguments": "{\"a\":"}}]},
                   {"role": "tool", "tool_call_id": "a", "content": "1"},
                   {"role": "user", "content": "And?"}])
-    assert answer.choices[0].message.content
+    assert answer.choices[0].finish_reason in ("stop", "length")
 
 
 def test_special_tokens_in_messages_are_text(server):
