@@ -12,6 +12,8 @@ template <typename... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
 double yarn_magnitude(double factor, double scale = 1) {
   return factor <= 1 ? 1 : 0.1 * scale * std::log(factor) + 1;

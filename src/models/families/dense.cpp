@@ -105,14 +105,14 @@ Descriptor dense_decoder(const GgufReader& file) {
                                       .kv_heads = file.integer("attention.head_count_kv", heads),
                                       .head_dim = head_dim,
                                       .scale = 1.0F / std::sqrt(static_cast<float>(head_dim))};
-  TensorNames names = gguf_names();
+  const TensorNames names = gguf_names();
   Descriptor decoder{.family = file.architecture(),
                      .vocabulary = file.tensor_rows(names.embedding + ".weight"),
                      .width = width,
                      .context = file.integer("context_length"),
                      .tied_head = !file.has_tensor(names.head + ".weight"),
                      .end_tokens = file.end_tokens(),
-                     .names = std::move(names)};
+                     .names = names};
   check_sizes(attention, decoder, layer_count, file.path());
   decoder.layers.assign(static_cast<std::size_t>(layer_count),
                         dense_layer(attention, file.integer("feed_forward_length")));

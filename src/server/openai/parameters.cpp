@@ -10,7 +10,6 @@ namespace espalier::server::openai {
 namespace {
 
 using protocol::accepted;
-using protocol::GenerationOptions;
 using protocol::mapped;
 using protocol::Parameter;
 using protocol::ParameterRules;
