@@ -409,22 +409,27 @@ def read_stream(connection: socket.socket) -> str:
 
 
 def test_a_thousand_open_streams(start_server):
-    server = start_server("--context", "512")
-    request = completion_request({"stream": True, "max_tokens": 4, "temperature": 0})
+    server = start_server()
+    request = completion_request({"stream": True, "max_tokens": 2, "temperature": 0})
     with socket.create_connection(address(server)) as connection:
         connection.sendall(request)
         expected = read_stream(connection)
+    long = completion_request({"stream": True, "max_tokens": 8000, "ignore_eos": True})
+    generating = [socket.create_connection(address(server)) for _ in range(8)]
+    for connection in generating:
+        connection.sendall(long)
+    wait_until(lambda: metric(server, "espalier_sequences_running") == 8, "eight generate")
     before = resident_bytes(server)
     streams = [socket.create_connection(address(server), timeout=300) for _ in range(1000)]
-    running = []
-    for number, connection in enumerate(streams):
+    for connection in streams:
         connection.sendall(request)
-        if number % 100 == 99:
-            running.append(metric(server, "espalier_sequences_running"))
-    assert max(running) == 8
-    assert metric(server, "espalier_sequences_waiting") > 500
+    wait_until(lambda: metric(server, "espalier_sequences_waiting") == 1000, "a thousand wait")
+    assert metric(server, "espalier_sequences_running") == 8
     assert httpx.get(server.base_url + "/health").status_code == 200
     assert (resident_bytes(server) - before) / 1000 < 64 * 1024
+    for connection in generating:
+        assert connection.recv(1000)
+        connection.close()
     assert [read_stream(connection) for connection in streams] == [expected] * 1000
     for connection in streams:
         connection.close()
