@@ -61,6 +61,13 @@ int run(int argc, char** argv) {
     add(app, action);
   }
   std::vector<std::string> arguments = with_verb(argc, argv);
+  const std::string verb = arguments.front();
+  const auto named = app.get_subcommands([&verb](const CLI::App* known) {
+    return known->check_name(verb);
+  });
+  if (!verb.starts_with("-") && named.empty()) {
+    return fail(usage, "there is no verb " + verb + " (see espalier --help)");
+  }
   std::reverse(arguments.begin(), arguments.end());
   try {
     app.parse(arguments);
