@@ -1,6 +1,7 @@
 #include "cli/model_options.h"
 
 #include <chrono>
+#include <future>
 
 #include "chat/template.h"
 #include "generation/bundle.h"
@@ -15,6 +16,14 @@ std::int64_t unix_time() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
+}
+
+void load_text(server::protocol::ServedModel& served, const std::filesystem::path& path) {
+  served.text = generation::load_text_bundle(path);
+  served.special_names = server::protocol::special_names(*served.text.tokenizer);
+  if (!served.text.template_variants.empty()) {
+    served.chat_template = chat::compile_template(served.text.template_variants, path.string());
+  }
 }
 
 }  // namespace
@@ -64,13 +73,11 @@ std::shared_ptr<const server::protocol::ServedModel> load_served_model(
   served->names = {model.path.filename().string(), model.path.stem().string()};
   if (!model.repo_id.empty()) served->names.push_back(model.repo_id);
   served->created = unix_time();
-  served->text = generation::load_text_bundle(model.path);
-  served->special_names = server::protocol::special_names(*served->text.tokenizer);
-  if (!served->text.template_variants.empty()) {
-    served->chat_template =
-        chat::compile_template(served->text.template_variants, model.path.string());
-  }
-  served->engine = generation::Engine::load(model.path, options);
+  // Both take their time and neither needs the other.
+  auto text = std::async(std::launch::async, [&] { load_text(*served, model.path); });
+  auto engine = generation::Engine::load(model.path, options);
+  text.get();
+  served->engine = std::move(engine);
   return served;
 }
 
