@@ -62,9 +62,8 @@ int run(int argc, char** argv) {
   }
   std::vector<std::string> arguments = with_verb(argc, argv);
   const std::string verb = arguments.front();
-  const auto named = app.get_subcommands([&verb](const CLI::App* known) {
-    return known->check_name(verb);
-  });
+  const auto named =
+      app.get_subcommands([&verb](const CLI::App* known) { return known->check_name(verb); });
   if (!verb.starts_with("-") && named.empty()) {
     return fail(usage, "there is no verb " + verb + " (see espalier --help)");
   }
