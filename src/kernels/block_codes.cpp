@@ -11,6 +11,11 @@ using arrays::StorageType;
 
 constexpr std::uint16_t half_sign = 0x8000;
 
+/// The bits of a byte, each in a byte of its own, the lowest first.
+std::uint64_t spread_bits(std::uint64_t byte) {
+  return ((byte & 0x7f) * 0x02040810204081ULL & 0x0101010101010101ULL) | (byte & 0x80) << 49;
+}
+
 /// The first 16 codes in the low nibbles of 16 bytes, the others in the high ones.
 void read_nibbles(const std::uint8_t (&bytes)[16], BlockCodes& result) {
   for (int i = 0; i < 16; ++i) {
@@ -29,8 +34,11 @@ BlockCodes read_legacy(const Block& block) {
   }
   read_nibbles(block.quants, result);
   if constexpr (requires { block.high_bits; }) {
-    for (int i = 0; i < 32; ++i) {
-      result.codes[i] |= (block.high_bits[i / 8] >> (i % 8) & 1) << 4;
+    for (int byte = 0; byte < 4; ++byte) {
+      std::uint64_t codes;
+      std::memcpy(&codes, result.codes + byte * 8, sizeof codes);
+      codes |= spread_bits(block.high_bits[byte]) << 4;
+      std::memcpy(result.codes + byte * 8, &codes, sizeof codes);
     }
   }
   return result;
@@ -96,24 +104,31 @@ Block copy_block(const std::uint8_t* row, int index) {
 
 }  // namespace
 
-BlockCodes read_block(StorageType type, const std::uint8_t* row, int index) {
+void read_blocks(StorageType type, const std::uint8_t* row, int first, int count,
+                 BlockCodes* codes) {
+  const auto read_each = [&](auto read) {
+    for (int i = 0; i < count; ++i) codes[i] = read(first + i);
+  };
   switch (type) {
     case StorageType::q4_0:
-      return read_legacy(copy_block<arrays::BlockQ4_0>(row, index));
+      return read_each([row](int i) { return read_legacy(copy_block<arrays::BlockQ4_0>(row, i)); });
     case StorageType::q4_1:
-      return read_legacy(copy_block<arrays::BlockQ4_1>(row, index));
+      return read_each([row](int i) { return read_legacy(copy_block<arrays::BlockQ4_1>(row, i)); });
     case StorageType::q5_0:
-      return read_legacy(copy_block<arrays::BlockQ5_0>(row, index));
+      return read_each([row](int i) { return read_legacy(copy_block<arrays::BlockQ5_0>(row, i)); });
     case StorageType::q5_1:
-      return read_legacy(copy_block<arrays::BlockQ5_1>(row, index));
+      return read_each([row](int i) { return read_legacy(copy_block<arrays::BlockQ5_1>(row, i)); });
     case StorageType::q4_k:
-      return read_q4_k(copy_block<arrays::BlockQ4_K>(row, index / 8), index % 8);
+      return read_each(
+          [row](int i) { return read_q4_k(copy_block<arrays::BlockQ4_K>(row, i / 8), i % 8); });
     case StorageType::q5_k:
-      return read_q4_k(copy_block<arrays::BlockQ5_K>(row, index / 8), index % 8);
+      return read_each(
+          [row](int i) { return read_q4_k(copy_block<arrays::BlockQ5_K>(row, i / 8), i % 8); });
     case StorageType::q6_k:
-      return read_q6_k(copy_block<arrays::BlockQ6_K>(row, index / 8), index % 8);
+      return read_each(
+          [row](int i) { return read_q6_k(copy_block<arrays::BlockQ6_K>(row, i / 8), i % 8); });
     default:
-      return read_q8_0(copy_block<arrays::BlockQ8_0>(row, index));
+      return read_each([row](int i) { return read_q8_0(copy_block<arrays::BlockQ8_0>(row, i)); });
   }
 }
 

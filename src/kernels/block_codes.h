@@ -15,8 +15,9 @@ struct BlockCodes {
   std::uint8_t sub_scales[2];  // u8 scale and minimum (q4_k, q5_k), i8 per 16 inputs (q6_k)
 };
 
-/// Block `index` (of 32 weights) of a row in GGUF's own layout. The type must be quantized and one
-/// that `pack` takes.
-BlockCodes read_block(arrays::StorageType type, const std::uint8_t* row, int index);
+/// Blocks (of 32 weights) from `first` on of a row in GGUF's own layout. The type must be quantized
+/// and one that `pack` takes.
+void read_blocks(arrays::StorageType type, const std::uint8_t* row, int first, int count,
+                 BlockCodes* codes);
 
 }  // namespace espalier::kernels

@@ -17,16 +17,44 @@ using arrays::StorageType;
 
 namespace {
 
-/// Copies one row of plain elements into its lane.
+/// Inputs that are packed of every row of a band before the next ones, so that what they become
+/// stays in the first-level cache.
+constexpr int piece_inputs = 256;
+
+/// Copies inputs of one row of plain elements into its lane.
 template <class Element>
-void pack_row(const Element* source, int columns, int lane, std::uint8_t* band) {
-  auto* target = reinterpret_cast<Element*>(band) + lane;
-  for (int k = 0; k < columns; ++k) {
-    target[static_cast<std::ptrdiff_t>(k) * band_rows] = source[k];
+void pack_plain(const std::uint8_t* source, int first, int count, int lane, std::uint8_t* band) {
+  const std::uint8_t* from = source + first * sizeof(Element);
+  std::uint8_t* to = band + (static_cast<std::size_t>(first) * band_rows + lane) * sizeof(Element);
+  for (int k = 0; k < count; ++k) {
+    std::memcpy(to + static_cast<std::size_t>(k) * band_rows * sizeof(Element),
+                from + k * sizeof(Element), sizeof(Element));
   }
 }
 
-/// Writes one quantization block into its lane. The band starts zeroed.
+/// Writes the codes of 8 inputs, one in each byte of `codes`, as pair `pair` of groups of 4 inputs.
+template <class Format>
+void pack_codes(std::uint64_t codes, int pair, std::uint8_t* low, std::uint32_t* planes) {
+  const auto store = [](std::uint8_t* target, std::uint64_t word) {
+    const auto bytes = static_cast<std::uint32_t>(word);
+    std::memcpy(target, &bytes, sizeof bytes);
+  };
+  if constexpr (Format::low_bits == 8) {
+    store(low + 2 * pair * group_bytes, codes);
+    store(low + (2 * pair + 1) * group_bytes, codes >> 32);
+  } else {
+    const std::uint64_t nibbles = codes & 0x0f0f0f0f0f0f0f0fULL;
+    store(low + pair * group_bytes, nibbles | nibbles >> 28);
+  }
+  const std::uint64_t high = codes >> 4 & 0x0f0f0f0f0f0f0f0fULL;
+  if constexpr (Format::high_bits == 1) {
+    planes[0] |= static_cast<std::uint32_t>((high | high >> 31) << (2 * pair));
+  } else if constexpr (Format::high_bits == 2) {
+    planes[pair / 2] |= static_cast<std::uint32_t>((high | high >> 30) << (pair % 2 * 4));
+  }
+}
+
+/// Writes one quantization block into its lane.
 template <class Format>
 void pack_block(const BlockCodes& source, int lane, std::uint8_t* header, std::uint8_t* block) {
   std::memcpy(header + lane * 2, &source.scale, 2);
@@ -38,51 +66,53 @@ void pack_block(const BlockCodes& source, int lane, std::uint8_t* header, std::u
     block[band_rows + lane] = source.sub_scales[1];
   }
   std::uint8_t* low = block + Format::sub_scale_bytes + lane * 4;
-  std::uint8_t* high = low + Format::low_bytes;
-  for (int k = 0; k < block_inputs; ++k) {
-    const int group = k / 4;
-    const int code = source.codes[k];
-    if constexpr (Format::low_bits == 8) {
-      low[group * group_bytes + k % 4] = static_cast<std::uint8_t>(code);
-    } else {
-      low[group / 2 * group_bytes + k % 4] |= (code & 15) << (group % 2 * 4);
-    }
-    if constexpr (Format::high_bits == 1) {
-      high[k % 4] |= (code >> 4) << group;
-    } else if constexpr (Format::high_bits == 2) {
-      high[group / 4 * group_bytes + k % 4] |= (code >> 4) << (group % 4 * 2);
-    }
+  std::uint32_t planes[2] = {};
+  for (int pair = 0; pair < block_inputs / 8; ++pair) {
+    std::uint64_t codes;
+    std::memcpy(&codes, source.codes + pair * 8, sizeof codes);
+    pack_codes<Format>(codes, pair, low, planes);
+  }
+  for (int plane = 0; plane < Format::high_bits; ++plane) {
+    std::memcpy(low + Format::low_bytes + plane * group_bytes, planes + plane, sizeof planes[0]);
   }
 }
 
 template <class Format>
-void pack_quantized_row(StorageType type, const std::uint8_t* source, int columns, int lane,
-                        std::uint8_t* band) {
-  for (int k = 0; k < columns; k += block_inputs) {
-    const int index = k / block_inputs;
+void pack_quantized(StorageType type, const std::uint8_t* source, int first, int count, int lane,
+                    std::uint8_t* band) {
+  BlockCodes codes[piece_inputs / block_inputs];
+  const int first_block = first / block_inputs;
+  const int blocks = count / block_inputs;
+  read_blocks(type, source, first_block, blocks, codes);
+  for (int i = 0; i < blocks; ++i) {
+    const int index = first_block + i;
     std::uint8_t* header = band + index / Format::blocks_per_header * Format::stride;
     std::uint8_t* block =
         header + Format::header_bytes + index % Format::blocks_per_header * Format::block_bytes;
-    pack_block<Format>(read_block(type, source, index), lane, header, block);
+    pack_block<Format>(codes[i], lane, header, block);
   }
 }
 
 void pack_band(const arrays::TensorView& weight, const BandMatrix& matrix, int index,
                std::uint8_t* band) {
-  std::memset(band, 0, matrix.stride());
+  const int lanes = matrix.rows_of(index);
+  if (lanes < band_rows) std::memset(band, 0, matrix.stride());
   const std::size_t row_bytes = weight.bytes.size() / matrix.rows;
-  for (int lane = 0; lane < matrix.rows_of(index); ++lane) {
-    const auto* source = reinterpret_cast<const std::uint8_t*>(weight.bytes.data()) +
-                         (static_cast<std::size_t>(index) * band_rows + lane) * row_bytes;
-    with_band(matrix.type, [&]<class Format>(const Format*) {
-      if constexpr (Format::quantized) {
-        pack_quantized_row<Format>(weight.type, source, matrix.columns, lane, band);
-      } else {
-        using Element = typename Format::element;
-        pack_row(reinterpret_cast<const Element*>(source), matrix.columns, lane, band);
+  const auto* rows = reinterpret_cast<const std::uint8_t*>(weight.bytes.data()) +
+                     static_cast<std::size_t>(index) * band_rows * row_bytes;
+  with_band(matrix.type, [&]<class Format>(const Format*) {
+    for (int first = 0; first < matrix.columns; first += piece_inputs) {
+      const int count = std::min(piece_inputs, matrix.columns - first);
+      for (int lane = 0; lane < lanes; ++lane) {
+        const std::uint8_t* row = rows + lane * row_bytes;
+        if constexpr (Format::quantized) {
+          pack_quantized<Format>(weight.type, row, first, count, lane, band);
+        } else {
+          pack_plain<typename Format::element>(row, first, count, lane, band);
+        }
       }
-    });
-  }
+    }
+  });
 }
 
 std::string describe(const arrays::TensorView& weight) {
