@@ -35,12 +35,62 @@ const layers::Norm* pointer(const std::optional<layers::Norm>& norm) {
   return norm ? &*norm : nullptr;
 }
 
-/// The stream [T, width] after the layer, from the stream before it and the attended values.
-mx::array finish_layer(const DecoderLayer& layer, const mx::array& x, const mx::array& attended) {
-  const mx::array after = layers::join(x, layer.attention_join, layer.attention.o_proj, attended);
-  const mx::array hidden = layer.mlp.hidden(layer.parallel ? x : after, pointer(layer.mlp_norm));
-  return layers::join(after, layer.mlp_join, layer.mlp.down_proj, hidden);
+/// The mixed rows of one layer, before its output matrix.
+struct Mix {
+  const mx::array& x;
+  const layers::Norm* norm;
+  kernels::KvLayer* kv;  // of attention layers
+  const std::shared_ptr<const layers::AttentionBatch>& rows;
+
+  mx::array operator()(const std::monostate&) const { return x; }
+  mx::array operator()(const layers::Attention& part) const {
+    return part.attend(x, norm, *kv, rows);
+  }
+};
+
+/// `stream` joined by the mixed rows.
+struct JoinMixed {
+  const mx::array& stream;
+  const layers::Join& how;
+  const mx::array& mixed;
+
+  mx::array operator()(const std::monostate&) const { return stream; }
+  mx::array operator()(const layers::Attention& part) const {
+    return layers::join(stream, how, part.o_proj, mixed);
+  }
+};
+
+/// `stream` joined by the feed-forward part of norm(x).
+struct JoinFeedForward {
+  const mx::array& stream;
+  const layers::Join& how;
+  const mx::array& x;
+  const layers::Norm* norm;
+
+  mx::array operator()(const std::monostate&) const { return stream; }
+  mx::array operator()(const layers::Mlp& part) const {
+    return layers::join(stream, how, part.down_proj, part.hidden(x, norm));
+  }
+};
+
+/// The stream [T, width] after the layer, from the stream before it and the mixed rows.
+mx::array finish_layer(const DecoderLayer& layer, const mx::array& x, const mx::array& mixed) {
+  const mx::array after = std::visit(JoinMixed{x, layer.mixer_join, mixed}, layer.mixer);
+  return std::visit(
+      JoinFeedForward{after, layer.mlp_join, layer.parallel ? x : after, pointer(layer.mlp_norm)},
+      layer.feed_forward);
 }
+
+/// Bytes of a part's packed weights.
+struct WeightBytes {
+  std::size_t operator()(const std::monostate&) const { return 0; }
+  std::size_t operator()(const layers::Attention& part) const {
+    return part.qkv_proj.bytes() + part.o_proj.bytes();
+  }
+  std::size_t operator()(const layers::Mlp& part) const {
+    return part.input.bytes() + part.down_proj.bytes();
+  }
+};
 
 }  // namespace
 
@@ -50,7 +100,9 @@ Decoder::Decoder(Descriptor descriptor, DecoderModules modules, mx::Dtype dtype)
 std::vector<state::KvLayerShape> Decoder::kv_layers() const {
   std::vector<state::KvLayerShape> shapes;
   for (const LayerDescriptor& layer : descriptor_.layers) {
-    shapes.push_back({.kv_heads = layer.attention.kv_heads, .head_dim = layer.attention.head_dim});
+    if (const auto* attention = std::get_if<AttentionDescriptor>(&layer.mixer)) {
+      shapes.push_back({.kv_heads = attention->kv_heads, .head_dim = attention->head_dim});
+    }
   }
   return shapes;
 }
@@ -59,20 +111,21 @@ mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {
   const std::shared_ptr<const layers::AttentionBatch> rows = place_rows(batch);
   const mx::array tokens(batch.tokens.begin(), {static_cast<int>(batch.tokens.size())}, mx::int32);
   mx::array x = kernels::embedding(tokens, modules_.embedding, descriptor_.embedding_scale, dtype_);
-  for (std::size_t i = 0; i < modules_.layers.size(); ++i) {
-    const DecoderLayer& layer = modules_.layers[i];
-    mx::array attended = layer.attention.attend(x, pointer(layer.attention_norm),
-                                                pool.layer(static_cast<int>(i)), rows);
+  int kv_layer = 0;
+  for (const DecoderLayer& layer : modules_.layers) {
+    const bool keeps_kv = std::holds_alternative<layers::Attention>(layer.mixer);
+    kernels::KvLayer* kv = keeps_kv ? &pool.layer(kv_layer++) : nullptr;
+    mx::array mixed = std::visit(Mix{x, pointer(layer.mixer_norm), kv, rows}, layer.mixer);
     // Past the last layer's keys and values only the wanted rows matter.
-    if (i + 1 == modules_.layers.size()) {
+    if (&layer == &modules_.layers.back()) {
       if (batch.logits_rows.empty()) {
-        mx::eval(attended);
+        mx::eval(mixed);
         break;
       }
       x = wanted_rows(x, batch.logits_rows);
-      attended = wanted_rows(attended, batch.logits_rows);
+      mixed = wanted_rows(mixed, batch.logits_rows);
     }
-    x = finish_layer(layer, x, attended);
+    x = finish_layer(layer, x, mixed);
   }
   for (const Batch::Sequence& sequence : batch.sequences) {
     sequence.state->advance(sequence.rows);
@@ -95,8 +148,7 @@ mx::array Decoder::logits(const mx::array& x) const {
 std::size_t Decoder::weight_bytes() const {
   std::size_t bytes = modules_.embedding.data.nbytes();
   for (const DecoderLayer& layer : modules_.layers) {
-    bytes += layer.attention.qkv_proj.bytes() + layer.attention.o_proj.bytes() +
-             layer.mlp.input.bytes() + layer.mlp.down_proj.bytes();
+    bytes += std::visit(WeightBytes(), layer.mixer) + std::visit(WeightBytes(), layer.feed_forward);
   }
   return descriptor_.tied_head ? bytes : bytes + modules_.head.bytes();
 }

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "layers/attention.h"
@@ -11,13 +12,21 @@
 
 namespace espalier::models {
 
+/// What mixes tokens in a layer. Each kind has
+///   array mix(const array& x, const Norm* norm, ...) const;   // up to its output matrix
+/// and that matrix.
+using Mixer = std::variant<std::monostate, layers::Attention>;
+
+/// The other part of a layer.
+using FeedForward = std::variant<std::monostate, layers::Mlp>;
+
 /// One layer's modules; see `LayerDescriptor`.
 struct DecoderLayer {
-  std::optional<layers::Norm> attention_norm;
-  layers::Attention attention;
-  layers::Join attention_join;
+  std::optional<layers::Norm> mixer_norm;
+  Mixer mixer;
+  layers::Join mixer_join;
   std::optional<layers::Norm> mlp_norm;
-  layers::Mlp mlp;
+  FeedForward feed_forward;
   layers::Join mlp_join;
   bool parallel;
 };

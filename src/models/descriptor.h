@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "layers/activation.h"
+#include "layers/router_rule.h"
 
 namespace espalier::models {
 
@@ -27,12 +29,28 @@ struct RopeDescriptor {
   float magnitude = 1.0F;
 };
 
-/// Normalization of q and k before RoPE: each head by itself, or all heads together.
+/// Normalization of q and k: each head by itself, or all heads together before RoPE.
 struct QkNormDescriptor {
   enum class Scope { head, projection };
 
   Scope scope = Scope::head;
   NormDescriptor norm = {};
+  bool after_rope = false;  // heads only
+};
+
+/// Queries grow with the position p: q * (1 + beta log(1 + floor((p + offset) / interval))).
+struct QueryGrowthDescriptor {
+  float beta;
+  float interval;
+  float offset = 0.0F;
+};
+
+/// The attended values are multiplied by sigmoid(x Wg), where Wg is a matrix of its own or the
+/// second half of each head's rows in the query matrix.
+struct OutputGateDescriptor {
+  enum class Place { own, in_query };
+
+  Place place = Place::own;
 };
 
 struct AttentionDescriptor {
@@ -40,13 +58,43 @@ struct AttentionDescriptor {
   int kv_heads;
   int head_dim;
   float scale;
-  int window = 0;  // 0: full
+  int value_dim = 0;  // 0: head_dim
+  int window = 0;     // 0: full
+  int chunk = 0;      // a query sees its own chunk of so many positions; 0: all
   float softcap = 0.0F;
   bool qkv_bias = false;
   bool output_bias = false;
+  /// One matrix holds, for each kv head, its queries, key and value below one another.
+  bool grouped_qkv = false;
+  bool sinks = false;  // each head has a score that takes weight and gives no value
+  float value_scale = 1.0F;
+  std::vector<float> alibi_slopes = {};  // [heads]; empty: none
   std::optional<QkNormDescriptor> qk_norm = {};
+  std::optional<NormDescriptor> value_norm = {};  // each head by itself
   std::optional<RopeDescriptor> rope = {};
+  std::optional<QueryGrowthDescriptor> query_growth = {};
+  std::optional<OutputGateDescriptor> output_gate = {};
+  std::optional<NormDescriptor> output_norm = {};  // before the output matrix
 };
+
+/// Multi-head latent attention (DeepSeek-V2, section 2.1): keys and values of all heads are made
+/// from one vector of `kv_rank` elements per token, beside `rope_dim` key elements with positions.
+struct LatentAttentionDescriptor {
+  int heads;
+  int query_rank;  // 0: queries come from one matrix
+  int kv_rank;
+  int nope_dim;
+  int rope_dim;
+  int value_dim;
+  float scale;
+  RopeDescriptor rope;
+  NormDescriptor norm;  // of both latent vectors
+  bool bias = false;    // of the matrices that read the stream, and of the output's
+};
+
+/// What mixes tokens in a layer; nothing where a layer has none.
+using MixerDescriptor =
+    std::variant<std::monostate, AttentionDescriptor, LatentAttentionDescriptor>;
 
 /// Gated, down(activation(x Wg) * (x Wu)), or plain, down(activation(x Wu)).
 struct MlpDescriptor {
@@ -54,13 +102,45 @@ struct MlpDescriptor {
   layers::Activation activation = layers::Activation::silu;
   bool gated = true;
   bool bias = false;
+  std::optional<NormDescriptor> hidden_norm = {};  // before the down matrix
 };
 
-/// Attention and feed-forward part of one layer. Each part reads the stream through its norm and
-/// adds to it scale * post_norm(part).
+/// How a token chooses its experts and weighs them.
+struct RouterDescriptor {
+  layers::RouterRule rule;
+  bool bias = false;             // added to the router's logits
+  bool correction_bias = false;  // added to the scores for choosing alone
+};
+
+/// A mixture of experts: each token's result is the weighted sum of those of its chosen experts,
+/// plus that of the shared part.
+struct ExpertsDescriptor {
+  /// How a checkpoint holds the experts' matrices: a tensor each, with the expert's index in its
+  /// name; or stacked [experts, outputs, inputs]; or stacked [experts, inputs, outputs].
+  enum class Layout { each, stacked, transposed };
+  /// Where gate and up are one tensor: gate's outputs first, or the two taking turns.
+  enum class GateUp { halves, alternating };
+
+  RouterDescriptor router;
+  int hidden;
+  layers::Activation activation = layers::Activation::silu;
+  bool gated = true;
+  bool bias = false;
+  Layout layout = Layout::each;
+  GateUp gate_up = GateUp::halves;
+  /// The weights multiply what goes into the experts instead of what comes out (Llama 4).
+  bool weights_scale_input = false;
+  std::optional<MlpDescriptor> shared = {};
+  bool shared_gate = false;  // the shared part is multiplied by sigmoid(x w)
+};
+
+using FeedForwardDescriptor = std::variant<std::monostate, MlpDescriptor, ExpertsDescriptor>;
+
+/// Mixer and feed-forward part of one layer. Each part reads the stream through its norm and adds
+/// to it scale * post_norm(part).
 struct LayerDescriptor {
-  AttentionDescriptor attention;
-  MlpDescriptor mlp;
+  MixerDescriptor mixer;
+  FeedForwardDescriptor feed_forward;
   std::optional<NormDescriptor> attention_norm = {};
   std::optional<NormDescriptor> attention_post_norm = {};
   std::optional<NormDescriptor> mlp_norm = {};
@@ -68,6 +148,34 @@ struct LayerDescriptor {
   float residual_scale = 1.0F;
   /// Both parts read the stream as it was before the layer, instead of one after the other.
   bool parallel = false;
+
+  AttentionDescriptor& attention() { return std::get<AttentionDescriptor>(mixer); }
+  const AttentionDescriptor& attention() const { return std::get<AttentionDescriptor>(mixer); }
+  MlpDescriptor& mlp() { return std::get<MlpDescriptor>(feed_forward); }
+  const MlpDescriptor& mlp() const { return std::get<MlpDescriptor>(feed_forward); }
+};
+
+/// Names of the tensors of a mixture of experts. In those of one expert, "{}" stands for its index.
+struct ExpertNames {
+  std::string router;
+  std::string correction_bias;     // a whole name
+  std::vector<std::string> input;  // gate and up; or both as one; or up alone
+  std::string down;
+  std::string suffix = ".weight";  // of input and down
+  std::string bias_suffix = ".bias";
+  std::vector<std::string> shared_input;
+  std::string shared_down;
+  std::string shared_gate;
+};
+
+struct LatentNames {
+  std::string q;  // without query_rank
+  std::string q_a;
+  std::string q_a_norm;
+  std::string q_b;
+  std::string kv_a;
+  std::string kv_a_norm;
+  std::string kv_b;
 };
 
 /// What a container and family call the tensors. The names inside a layer follow `layers`, the
@@ -75,19 +183,35 @@ struct LayerDescriptor {
 /// matrix holding the parts below one another.
 struct TensorNames {
   std::string embedding;
+  std::string positions = {};
+  std::string embedding_norm = {};
   std::string final_norm;
   std::string head;
   std::string layers;
   std::vector<std::string> qkv;
   std::string attention_output;
+  std::string output_gate = {};
+  std::string output_norm = {};
+  std::string sinks = {};  // a whole name
   std::string q_norm;
   std::string k_norm;
   std::vector<std::string> mlp_input;  // gate and up; or up alone
   std::string mlp_down;
+  std::string mlp_hidden_norm = {};
   std::string attention_norm;
   std::string attention_post_norm;
   std::string mlp_norm;
   std::string mlp_post_norm;
+  /// The matrices lie [inputs, outputs] (GPT-2).
+  bool transposed = false;
+  LatentNames latent = {};
+  ExpertNames experts = {};
+};
+
+/// A vector for each position, added to the embedding; position p takes row p + offset.
+struct LearnedPositionsDescriptor {
+  int rows;
+  int offset = 0;
 };
 
 /// A causal decoder, read from config.json or GGUF metadata.
@@ -97,6 +221,8 @@ struct Descriptor {
   int width;           // of the residual stream
   int context;         // positions the model was made for
   float embedding_scale = 1.0F;
+  std::optional<LearnedPositionsDescriptor> positions = {};
+  std::optional<NormDescriptor> embedding_norm = {};
   bool tied_head = false;
   bool head_bias = false;
   NormDescriptor final_norm = {};

@@ -54,11 +54,11 @@ json with_rope_scaling(json config, const char* type_key) {
 
 TEST_F(DescriptorTest, OlderRopeSpellingsMeanTheSame) {
   for (const char* name : {"llama", "llama3_rope", "llama_yarn", "llama_linear_rope"}) {
-    const RopeDescriptor expected = *describe(config(name)).layers.at(0).attention.rope;
+    const RopeDescriptor expected = *describe(config(name)).layers.at(0).attention().rope;
     for (const char* type_key : {"rope_type", "type"}) {
       const Descriptor older = describe(with_rope_scaling(config(name), type_key));
-      EXPECT_EQ(older.layers.at(0).attention.rope->inv_freq, expected.inv_freq) << name;
-      EXPECT_EQ(older.layers.at(0).attention.rope->magnitude, expected.magnitude) << name;
+      EXPECT_EQ(older.layers.at(0).attention().rope->inv_freq, expected.inv_freq) << name;
+      EXPECT_EQ(older.layers.at(0).attention().rope->magnitude, expected.magnitude) << name;
     }
   }
 }
@@ -74,9 +74,9 @@ TEST_F(DescriptorTest, OlderGemma3SpellingsMeanTheSame) {
   older["rope_local_base_freq"] = 10000.0;
   const Descriptor descriptor = describe(older);
   for (std::size_t i = 0; i < expected.layers.size(); ++i) {
-    const AttentionDescriptor& attention = descriptor.layers.at(i).attention;
+    const AttentionDescriptor& attention = descriptor.layers.at(i).attention();
     EXPECT_EQ(attention.window, i == 3 ? 0 : 8);
-    EXPECT_EQ(attention.rope->inv_freq, expected.layers[i].attention.rope->inv_freq) << i;
+    EXPECT_EQ(attention.rope->inv_freq, expected.layers[i].attention().rope->inv_freq) << i;
   }
 }
 
@@ -100,8 +100,8 @@ TEST_F(DescriptorTest, ReadsGemma3AsItsModelCardHasIt) {
   EXPECT_FLOAT_EQ(descriptor.embedding_scale, 25.298221F);
   for (std::size_t i = 0; i < 18; ++i) {
     const bool full = i == 5 || i == 11 || i == 17;
-    EXPECT_EQ(descriptor.layers.at(i).attention.window, full ? 0 : 512) << i;
-    EXPECT_FLOAT_EQ(descriptor.layers[i].attention.scale, 1.0F / 16);
+    EXPECT_EQ(descriptor.layers.at(i).attention().window, full ? 0 : 512) << i;
+    EXPECT_FLOAT_EQ(descriptor.layers[i].attention().scale, 1.0F / 16);
   }
 }
 

@@ -27,8 +27,8 @@ Descriptor read_cohere2(ConfigReader& config) {
       config.integer("sliding_window_pattern", config.integer("_sliding_window_pattern", 4));
   set_windows(decoder, sliding_layers(config, pattern), config.integer("sliding_window"));
   for (LayerDescriptor& layer : decoder.layers) {
-    if (layer.attention.window == 0) {
-      layer.attention.rope.reset();
+    if (layer.attention().window == 0) {
+      layer.attention().rope.reset();
     }
   }
   return decoder;

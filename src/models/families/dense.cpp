@@ -63,7 +63,7 @@ void check_sizes(const AttentionDescriptor& attention, const Descriptor& decoder
 }
 
 LayerDescriptor dense_layer(const AttentionDescriptor& attention, int hidden) {
-  return {.attention = attention, .mlp = {.hidden = hidden}};
+  return {.mixer = attention, .feed_forward = MlpDescriptor{.hidden = hidden}};
 }
 
 }  // namespace
@@ -171,42 +171,42 @@ void set_post_norms_only(Descriptor& decoder, const NormDescriptor& norm) {
 
 void set_activation(Descriptor& decoder, layers::Activation activation) {
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.mlp.activation = activation;
+    layer.mlp().activation = activation;
   }
 }
 
 void set_plain_mlp(Descriptor& decoder) {
   decoder.names.mlp_input = {"mlp.up_proj"};
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.mlp.gated = false;
+    layer.mlp().gated = false;
   }
 }
 
 void set_attention_bias(Descriptor& decoder, bool bias) {
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.qkv_bias = bias;
-    layer.attention.output_bias = bias;
+    layer.attention().qkv_bias = bias;
+    layer.attention().output_bias = bias;
   }
 }
 
 void set_mlp_bias(Descriptor& decoder, bool bias) {
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.mlp.bias = bias;
+    layer.mlp().bias = bias;
   }
 }
 
 void set_windows(Descriptor& decoder, const std::vector<bool>& sliding, int window) {
   for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
-    decoder.layers[i].attention.window = sliding[i] ? window : 0;
+    decoder.layers[i].attention().window = sliding[i] ? window : 0;
   }
 }
 
 void set_rope(Descriptor& decoder, const RopeSettings& settings, bool interleaved) {
-  const int head_dim = decoder.layers.front().attention.head_dim;
+  const int head_dim = decoder.layers.front().attention().head_dim;
   const RopeDescriptor rope =
       make_rope(settings, static_cast<int>(settings.partial * head_dim), interleaved);
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.rope = rope;
+    layer.attention().rope = rope;
   }
   if (settings.context_limit) {
     decoder.context = std::min(decoder.context, *settings.context_limit);

@@ -16,9 +16,9 @@ Descriptor read_exaone4(ConfigReader& config) {
   const std::vector<bool> sliding = sliding_layers(config, slides ? pattern : 0);
   set_windows(decoder, sliding, config.integer("sliding_window", 0));
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.qk_norm = QkNormDescriptor{.norm = norm};
-    if (slides && layer.attention.window == 0) {
-      layer.attention.rope.reset();
+    layer.attention().qk_norm = QkNormDescriptor{.norm = norm};
+    if (slides && layer.attention().window == 0) {
+      layer.attention().rope.reset();
     }
   }
   return decoder;

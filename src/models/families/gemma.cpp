@@ -50,28 +50,28 @@ Descriptor gemma_decoder(ConfigReader& config, std::string_view activation_key) 
 void read_scores(const ConfigReader& config, Descriptor& decoder) {
   decoder.logit_softcap = static_cast<float>(config.number("final_logit_softcapping", 0));
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.scale =
+    layer.attention().scale =
         1 / std::sqrt(static_cast<float>(config.number("query_pre_attn_scalar")));
-    layer.attention.softcap = static_cast<float>(config.number("attn_logit_softcapping", 0));
+    layer.attention().softcap = static_cast<float>(config.number("attn_logit_softcapping", 0));
   }
 }
 
 void scale_by_width(Descriptor& decoder) {
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.scale =
-        std::sqrt(static_cast<float>(layer.attention.heads) / static_cast<float>(decoder.width));
+    layer.attention().scale =
+        std::sqrt(static_cast<float>(layer.attention().heads) / static_cast<float>(decoder.width));
   }
 }
 
 /// Gemma 3: q and k norms, and a RoPE of their own for the sliding layers.
 void set_gemma3(Descriptor& decoder, const NormDescriptor& norm, const RopeSettings& full_rope,
                 const RopeSettings& local_rope) {
-  const int head_dim = decoder.layers.front().attention.head_dim;
+  const int head_dim = decoder.layers.front().attention().head_dim;
   const RopeDescriptor full = make_rope(full_rope, head_dim);
   const RopeDescriptor local = make_rope(local_rope, head_dim);
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.qk_norm = QkNormDescriptor{.norm = norm};
-    layer.attention.rope = layer.attention.window > 0 ? local : full;
+    layer.attention().qk_norm = QkNormDescriptor{.norm = norm};
+    layer.attention().rope = layer.attention().window > 0 ? local : full;
   }
 }
 
@@ -89,7 +89,7 @@ Descriptor read_gemma(ConfigReader& config) {
 Descriptor read_gemma(const GgufReader& file) {
   Descriptor decoder = dense_decoder(file);
   set_gemma(decoder, rms_norm(file), layers::Activation::gelu_tanh);
-  set_rope(decoder, read_rope(file, decoder.layers.front().attention.head_dim));
+  set_rope(decoder, read_rope(file, decoder.layers.front().attention().head_dim));
   return decoder;
 }
 
@@ -109,7 +109,7 @@ Descriptor read_gemma2(const GgufReader& file) {
               file.integer("attention.sliding_window", 4096));
   decoder.logit_softcap = static_cast<float>(file.number("final_logit_softcapping", 30));
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.softcap = static_cast<float>(file.number("attn_logit_softcapping", 50));
+    layer.attention().softcap = static_cast<float>(file.number("attn_logit_softcapping", 50));
   }
   if (decoder.layers.size() == layers_of_gemma2_27b) {
     scale_by_width(decoder);
@@ -159,7 +159,7 @@ Descriptor read_gemma3(const GgufReader& file) {
   const int pattern = file.integer("attention.sliding_window_pattern", gemma3_pattern);
   set_windows(decoder, every_nth_full(decoder.layers.size(), pattern),
               file.integer("attention.sliding_window"));
-  set_gemma3(decoder, norm, read_rope(file, decoder.layers.front().attention.head_dim, 1e6),
+  set_gemma3(decoder, norm, read_rope(file, decoder.layers.front().attention().head_dim, 1e6),
              {.theta = file.number("rope.freq_base_swa", 10000)});
   if (decoder.layers.size() == layers_of_gemma3_27b) {
     scale_by_width(decoder);

@@ -12,7 +12,7 @@ Descriptor read_glm(ConfigReader& config) {
   set_activation(decoder, read_activation(config, "hidden_act"));
   decoder.names.mlp_input = {"mlp.gate_up_proj"};
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.qkv_bias = config.boolean("attention_bias", false);
+    layer.attention().qkv_bias = config.boolean("attention_bias", false);
   }
   return decoder;
 }

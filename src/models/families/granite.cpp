@@ -16,7 +16,7 @@ void set_multipliers(Descriptor& decoder, const Multipliers& multipliers) {
   decoder.embedding_scale = static_cast<float>(multipliers.embedding);
   decoder.logit_scale = static_cast<float>(1 / multipliers.logits_divisor);
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.scale = static_cast<float>(multipliers.attention);
+    layer.attention().scale = static_cast<float>(multipliers.attention);
     layer.residual_scale = static_cast<float>(multipliers.residual);
   }
 }
@@ -34,7 +34,7 @@ Descriptor read_granite(ConfigReader& config) {
 
 Descriptor read_granite(const GgufReader& file) {
   Descriptor decoder = read_llama(file);
-  const double attention_scale = decoder.layers.front().attention.scale;
+  const double attention_scale = decoder.layers.front().attention().scale;
   set_multipliers(decoder, {.embedding = file.number("embedding_scale", 1),
                             .attention = file.number("attention.scale", attention_scale),
                             .residual = file.number("residual_scale", 1),

@@ -21,11 +21,11 @@ Descriptor read_llama(const GgufReader& file) {
   Descriptor decoder = dense_decoder(file);
   set_pre_norms(decoder, rms_norm(file));
   // The rows of q and k were reordered when the file was made: pairs lie side by side.
-  set_rope(decoder, read_rope(file, decoder.layers.front().attention.head_dim), true);
+  set_rope(decoder, read_rope(file, decoder.layers.front().attention().head_dim), true);
   set_mlp_bias(decoder, file.has_tensor("blk.0.ffn_gate.bias"));
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.qkv_bias = file.has_tensor("blk.0.attn_q.bias");
-    layer.attention.output_bias = file.has_tensor("blk.0.attn_output.bias");
+    layer.attention().qkv_bias = file.has_tensor("blk.0.attn_q.bias");
+    layer.attention().output_bias = file.has_tensor("blk.0.attn_output.bias");
   }
   return decoder;
 }

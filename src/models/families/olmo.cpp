@@ -30,10 +30,11 @@ Descriptor read_olmo2(ConfigReader& config) {
   if (slides && config.contains("rope_parameters")) {
     local_rope = read_rope(config, "sliding_attention");
   }
-  const int head_dim = decoder.layers.front().attention.head_dim;
+  const int head_dim = decoder.layers.front().attention().head_dim;
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.rope = make_rope(layer.attention.window > 0 ? local_rope : full_rope, head_dim);
-    layer.attention.qk_norm =
+    layer.attention().rope =
+        make_rope(layer.attention().window > 0 ? local_rope : full_rope, head_dim);
+    layer.attention().qk_norm =
         QkNormDescriptor{.scope = QkNormDescriptor::Scope::projection, .norm = norm};
   }
   return decoder;

@@ -21,7 +21,7 @@ void read_windows(const ConfigReader& config, Descriptor& decoder) {
 /// Qwen 3: a norm for the heads of q and k.
 void set_qk_norm(Descriptor& decoder) {
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.qk_norm = QkNormDescriptor{.norm = decoder.final_norm};
+    layer.attention().qk_norm = QkNormDescriptor{.norm = decoder.final_norm};
   }
 }
 
@@ -35,7 +35,7 @@ Descriptor read_qwen2(ConfigReader& config) {
   set_activation(decoder, read_activation(config, "hidden_act"));
   read_windows(config, decoder);
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.qkv_bias = true;
+    layer.attention().qkv_bias = true;
   }
   return decoder;
 }
@@ -43,9 +43,9 @@ Descriptor read_qwen2(ConfigReader& config) {
 Descriptor read_qwen2(const GgufReader& file) {
   Descriptor decoder = dense_decoder(file);
   set_pre_norms(decoder, rms_norm(file));
-  set_rope(decoder, read_rope(file, decoder.layers.front().attention.head_dim));
+  set_rope(decoder, read_rope(file, decoder.layers.front().attention().head_dim));
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.qkv_bias = file.has_tensor("blk.0.attn_q.bias");
+    layer.attention().qkv_bias = file.has_tensor("blk.0.attn_q.bias");
   }
   return decoder;
 }

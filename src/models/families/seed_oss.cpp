@@ -8,7 +8,7 @@ Descriptor read_seed_oss(ConfigReader& config) {
   config.set_defaults({{"attention_bias", true}});
   Descriptor decoder = read_llama(config);
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.output_bias = config.boolean("attention_out_bias", false);
+    layer.attention().output_bias = config.boolean("attention_out_bias", false);
   }
   return decoder;
 }

@@ -27,7 +27,7 @@ Descriptor read_smollm3(ConfigReader& config) {
   for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
     // Despite its name the list holds a 1 for layers that have RoPE.
     if (with_rope.empty() ? interval > 0 && lacks_rope(i, interval) : with_rope[i] == 0) {
-      decoder.layers[i].attention.rope.reset();
+      decoder.layers[i].attention().rope.reset();
     }
   }
   return decoder;
@@ -37,7 +37,7 @@ Descriptor read_smollm3(const GgufReader& file) {
   Descriptor decoder = read_llama(file);
   for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
     if (lacks_rope(i, no_rope_interval)) {
-      decoder.layers[i].attention.rope.reset();
+      decoder.layers[i].attention().rope.reset();
     }
   }
   return decoder;

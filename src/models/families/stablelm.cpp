@@ -19,7 +19,7 @@ Descriptor read_stablelm(ConfigReader& config) {
     decoder.names.mlp_norm = decoder.names.attention_norm;
   }
   for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention.qkv_bias = config.boolean("use_qkv_bias", false);
+    layer.attention().qkv_bias = config.boolean("use_qkv_bias", false);
     layer.parallel = parallel;
   }
   return decoder;
