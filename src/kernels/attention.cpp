@@ -12,6 +12,7 @@
 #include "kernels/attention_checks.h"
 #include "kernels/attention_cpu.h"
 #include "kernels/element_type.h"
+#include "kernels/in_place.h"
 #include "kernels/primitive.h"
 #include "kernels/rope_table.h"
 
@@ -22,19 +23,6 @@ namespace mx = mlx::core;
 
 /// Tasks per worker below which the rows of one tile are split over the keys as well.
 constexpr int tasks_per_worker = 6;
-
-/// Throws unless `is_sole` holds now or once queued work has let go of the pool: what another owner
-/// sees would change under it.
-template <class Predicate>
-void require_sole_owner(const Predicate& is_sole) {
-  if (is_sole()) {
-    return;
-  }
-  mx::synchronize(mx::default_stream(mx::Device::cpu));
-  if (!is_sole()) {
-    throw std::logic_error("[attention] expected a KV pool without other owners");
-  }
-}
 
 int first_chunk(const AttentionSpan& span, int window) {
   return window > 0 ? std::max(0, span.position - window + 1) / attention_chunk_tokens : 0;
@@ -165,9 +153,7 @@ struct Attention {
   void allocate(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
     outputs[0].set_data(mx::allocator::malloc(outputs[0].nbytes()));
     for (int i : {1, 2}) {
-      // All outputs of a node hold its inputs, so `is_donatable` says nothing here.
-      require_sole_owner([&] { return inputs[i].data_shared_ptr().use_count() == 1; });
-      outputs[i].copy_shared_buffer(inputs[i]);
+      take_over(inputs[i], outputs[i]);
     }
   }
 
@@ -226,9 +212,8 @@ mx::array attention(const mx::array& qkv, KvLayer& layer,
                     const std::shared_ptr<const AttentionBatch>& batch,
                     const AttentionOptions& options) {
   check_attention(qkv, layer, *batch, options);
-  for (const mx::array* pool : {&layer.keys, &layer.values}) {
-    require_sole_owner([&] { return !pool->is_available() || pool->is_donatable(); });
-  }
+  require_sole_owner(layer.keys);
+  require_sole_owner(layer.values);
   const bool rotates = options.rope && options.rope->dims > 0;
   Attention work{
       .batch = batch,

@@ -3,44 +3,29 @@
 #include <stdexcept>
 #include <utility>
 
+#include "state/reserved_memory.h"
+
 namespace espalier::state {
-namespace {
 
 namespace mx = mlx::core;
 
-/// Of the pool's memory, so that a KV block's rows do not straddle cache lines.
-constexpr std::size_t alignment = 64;
-
-/// An array over fresh memory that nobody has touched yet: a large allocation is a mapping of its
-/// own, whose pages become resident only when written.
-mx::array reserve(mx::Shape shape, mx::Dtype dtype) {
-  mx::array array(std::move(shape), dtype, nullptr, {});
-  auto data = mx::allocator::malloc(array.nbytes() + alignment);
-  const auto address = reinterpret_cast<std::uintptr_t>(data.buffer().raw_ptr());
-  const auto offset = static_cast<std::int64_t>((alignment - address % alignment) % alignment);
-  const auto strides = array.strides();
-  const std::size_t size = array.size();
-  array.set_data(std::move(data), size, strides,
-                 {.contiguous = true, .row_contiguous = true, .col_contiguous = false}, offset);
-  array.set_status(mx::array::Status::available);
-  return array;
-}
-
-}  // namespace
-
 struct KvPool::Impl {
+  explicit Impl(const RecurrentOptions& options) : recurrent(options.layers, options.slots) {}
+
+  RecurrentPool recurrent;
   std::vector<kernels::KvLayer> layers;
   std::vector<int> references;  // of each block
   std::vector<int> free;        // the next to hand out last
 };
 
-KvPool::KvPool(std::vector<KvLayerShape> layers, int blocks, mx::Dtype dtype)
-    : impl_(std::make_unique<Impl>()) {
+KvPool::KvPool(std::vector<KvLayerShape> layers, int blocks, mx::Dtype dtype,
+               const RecurrentOptions& recurrent)
+    : impl_(std::make_unique<Impl>(recurrent)) {
   constexpr int tokens = kernels::kv_block_tokens;
   for (const KvLayerShape& shape : layers) {
     impl_->layers.push_back(
-        {.keys = reserve({blocks, shape.kv_heads, shape.head_dim, tokens}, dtype),
-         .values = reserve({blocks, shape.kv_heads, tokens, shape.head_dim}, dtype)});
+        {.keys = reserve_memory({blocks, shape.kv_heads, shape.head_dim, tokens}, dtype),
+         .values = reserve_memory({blocks, shape.kv_heads, tokens, shape.head_dim}, dtype)});
   }
   impl_->references.assign(blocks, 0);
   for (int block = blocks - 1; block >= 0; --block) {
@@ -55,6 +40,8 @@ int KvPool::blocks() const { return static_cast<int>(impl_->references.size()); 
 int KvPool::free_blocks() const { return static_cast<int>(impl_->free.size()); }
 
 kernels::KvLayer& KvPool::layer(int index) { return impl_->layers.at(index); }
+
+RecurrentPool& KvPool::recurrent() { return impl_->recurrent; }
 
 std::size_t KvPool::bytes_per_token(const std::vector<KvLayerShape>& layers, mx::Dtype dtype) {
   std::size_t elements = 0;
@@ -91,20 +78,26 @@ void KvPool::release(int block) {
   }
 }
 
-SequenceState::SequenceState(KvPool& pool) : pool_(&pool) {}
+SequenceState::SequenceState(KvPool& pool) : pool_(&pool) {
+  if (!pool.recurrent().empty()) {
+    slot_ = pool.recurrent().allocate();
+  }
+}
 
-SequenceState::~SequenceState() { release_blocks(); }
+SequenceState::~SequenceState() { release(); }
 
 SequenceState::SequenceState(SequenceState&& other) noexcept
     : pool_(other.pool_),
       block_table_(std::exchange(other.block_table_, {})),
+      slot_(std::exchange(other.slot_, no_slot)),
       length_(std::exchange(other.length_, 0)) {}
 
 SequenceState& SequenceState::operator=(SequenceState&& other) noexcept {
   if (this != &other) {
-    release_blocks();
+    release();
     pool_ = other.pool_;
     block_table_ = std::exchange(other.block_table_, {});
+    slot_ = std::exchange(other.slot_, no_slot);
     length_ = std::exchange(other.length_, 0);
   }
   return *this;
@@ -116,11 +109,31 @@ void SequenceState::extend(int rows) {
   }
 }
 
-void SequenceState::release_blocks() {
+SequenceState SequenceState::fork() const {
+  if (length_ % kernels::kv_block_tokens != 0) {
+    throw std::logic_error("[SequenceState::fork] expected a length at a KV block's end");
+  }
+  SequenceState copy(*pool_);
+  const auto blocks = static_cast<std::ptrdiff_t>(length_ / kernels::kv_block_tokens);
+  copy.block_table_.assign(block_table_.begin(), block_table_.begin() + blocks);
+  for (const int block : copy.block_table_) {
+    pool_->retain(block);
+  }
+  if (slot_ != no_slot) {
+    pool_->recurrent().copy(slot_, copy.slot_);
+  }
+  copy.length_ = length_;
+  return copy;
+}
+
+void SequenceState::release() {
   // Last first, so that the next sequence gets them in order again.
   while (!block_table_.empty()) {
     pool_->release(block_table_.back());
     block_table_.pop_back();
+  }
+  if (slot_ != no_slot) {
+    pool_->recurrent().release(std::exchange(slot_, no_slot));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/attention.h"
 #include "mlx/mlx.h"
+#include "state/recurrent_pool.h"
 
 namespace espalier::state {
 
@@ -16,12 +17,20 @@ struct KvLayerShape {
   int head_dim;
 };
 
-/// The paged KV memory of one model: `blocks` KV blocks of `kernels::kv_block_tokens` tokens in
-/// every layer; block b of a sequence is block b of all layers. Memory is reserved at construction
-/// and becomes resident only as blocks are written. Used from the engine's thread alone.
+/// The recurrent layers beside the attention layers, and how many sequences they have room for.
+struct RecurrentOptions {
+  std::vector<RecurrentLayerShape> layers = {};
+  int slots = 0;
+};
+
+/// The paged KV memory of one model, and the recurrent memory beside it: `blocks` KV blocks of
+/// `kernels::kv_block_tokens` tokens in every layer; block b of a sequence is block b of all
+/// layers. Memory is reserved at construction and becomes resident only as blocks are written. Used
+/// from the engine's thread alone.
 class KvPool {
  public:
-  KvPool(std::vector<KvLayerShape> layers, int blocks, mlx::core::Dtype dtype);
+  KvPool(std::vector<KvLayerShape> layers, int blocks, mlx::core::Dtype dtype,
+         const RecurrentOptions& recurrent = {});
   ~KvPool();
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
@@ -29,6 +38,7 @@ class KvPool {
   int blocks() const;
   int free_blocks() const;
   kernels::KvLayer& layer(int index);
+  RecurrentPool& recurrent();
 
   /// Bytes of one token in all layers.
   static std::size_t bytes_per_token(const std::vector<KvLayerShape>& layers,
@@ -45,10 +55,13 @@ class KvPool {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The state of one sequence: its block table and how many tokens it holds. Gives its blocks back
-/// when destroyed. The pool must outlive it.
+/// The state of one sequence: its block table, its slot of recurrent memory and how many tokens
+/// they hold. Gives both back when destroyed. The pool must outlive it.
 class SequenceState {
  public:
+  /// Without recurrent layers there is no slot.
+  static constexpr int no_slot = -1;
+
   explicit SequenceState(KvPool& pool);
   ~SequenceState();
   SequenceState(SequenceState&& other) noexcept;
@@ -57,17 +70,24 @@ class SequenceState {
   /// Tokens held so far = position of the next token.
   int length() const { return length_; }
   const std::vector<int>& block_table() const { return block_table_; }
+  int slot() const { return slot_; }
 
   /// Makes room for `rows` more tokens, allocating KV blocks as needed.
   void extend(int rows);
   /// Counts `rows` tokens as written.
   void advance(int rows) { length_ += rows; }
 
+  /// A second sequence with the same tokens, which shares the KV blocks and has a copy of the
+  /// recurrent state: a snapshot that can go on by itself. To be called with the length at a KV
+  /// block's end (else `std::logic_error`) while nothing computes.
+  SequenceState fork() const;
+
  private:
-  void release_blocks();
+  void release();
 
   KvPool* pool_;
   std::vector<int> block_table_;
+  int slot_ = no_slot;
   int length_ = 0;
 };
 
