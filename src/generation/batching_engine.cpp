@@ -27,6 +27,7 @@
 #include "generation/sampler.h"
 #include "generation/scheduler.h"
 #include "kernels/attention.h"
+#include "mlx/memory.h"
 #include "mlx/mlx.h"
 #include "models/batch.h"
 #include "state/kv_pool.h"
@@ -37,6 +38,11 @@ namespace {
 namespace mx = mlx::core;
 using tokenizer::TokenId;
 using Clock = std::chrono::steady_clock;
+
+/// What a step's activations may take before it waits for some to be done with. Without a limit
+/// memory is allocated for up to a hundred operations ahead of the one that runs: all layers of a
+/// small model.
+constexpr std::size_t activation_bytes = std::size_t{8} << 20;
 
 void check_options(const EngineOptions& options) {
   const auto require = [](bool holds, const char* sentence) {
@@ -267,6 +273,7 @@ void BatchingEngine::prepare(const ModelLoader& loader) {
                                       .kv_blocks = kv_blocks_,
                                       .kv_block_tokens = kernels::kv_block_tokens});
   samplers_.assign(base::compute_pool().size(), Sampler(descriptor.vocabulary));
+  mx::set_memory_limit(mx::get_active_memory() + activation_bytes);
   publish();
 }
 

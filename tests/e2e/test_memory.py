@@ -1,0 +1,53 @@
+"""How much memory of its own a server takes, from its start to a full context."""
+
+import subprocess
+import threading
+from pathlib import Path
+
+import httpx
+
+CONTEXT = 2048
+# Of SmolLM2-135M: layers, keys and values, KV heads, elements of a head, bytes of an element.
+KV_BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 2
+# Code, tokenizer, activations and logits.
+REST_BYTES = 60 << 20
+
+
+class PeakMemory:
+    """Watches the memory that a process shares with no other: `peak` is the most it had so far."""
+
+    def __init__(self, process: int):
+        self.rollup, self.peak, self.ended = Path(f"/proc/{process}/smaps_rollup"), 0, False
+        self.thread = threading.Thread(target=self._watch)
+
+    def _watch(self):
+        while not self.ended:
+            private = (int(line.split()[1]) for line in self.rollup.read_text().splitlines()
+                       if line.startswith("Private_"))
+            self.peak = max(self.peak, 1024 * sum(private))
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended = True
+        self.thread.join()
+
+
+def test_memory_from_start_to_a_full_context(program, model):
+    command = [program, "serve", "--model", model, "--port", "0", "--context", str(CONTEXT)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            with PeakMemory(server.pid) as memory:
+                url = server.stdout.readline().split()[-1]
+                loaded = memory.peak
+                answer = httpx.post(url + "/v1/completions", timeout=300, json={
+                    "prompt": [504] * (CONTEXT - 16), "max_tokens": 15, "temperature": 0,
+                    "ignore_eos": True})
+        finally:
+            server.terminate()
+    assert answer.json()["usage"]["total_tokens"] == CONTEXT - 1
+    weights = Path(model).stat().st_size
+    assert loaded > weights / 2  # or it was not watched
+    assert memory.peak <= 1.2 * weights + CONTEXT * KV_BYTES_PER_TOKEN + REST_BYTES
