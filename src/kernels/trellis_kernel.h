@@ -1,0 +1,383 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/trellis_cpu.h"
+
+namespace espalier::kernels {
+
+/// The trellis kernels over an instruction set's `Set`:
+///   Lanes                     its lanes; a group is 4 * width neighbouring weights of a trellis
+///   block windows<K>(block, group)  lane l: 32 bits that hold the states of the group's weights 4l
+///   .. 4l+3 states<K, i>(window)      lane l: the state of weight 4l + i in the low bits, others
+///   above byte_sums(hash)           lane l: sum of the four bytes - 510 Sum, dot<activations>(sum,
+///   hash, x), total(sum), add_totals(sum, totals) integer<activations>(q)   the word that `dot`
+///   takes for the integer q pair_dot(sum, y, x)       sum + the products of two pairs of 16-bit
+///   numbers transpose(rows)           a width x width matrix of words to_float(a, b)            a
+///   + b without overflow, rounded once tile_rows                 rows of activations in registers
+///
+/// What limits them: integer issue. A weight costs a shift, a mask, a multiplication, an addition
+/// and one (int8) or two (int15) steps of the dot product, at any number of bits; for many rows one
+/// step of two 16-bit products per weight and row is all that counts.
+template <class Set>
+class TrellisKernel {
+  using Lanes = typename Set::Lanes;
+  using Int = typename Lanes::Int;
+  using Float = typename Lanes::Float;
+  using Sum = typename Set::Sum;
+  static constexpr int width = Lanes::width;
+  static constexpr int group_weights = 4 * width;
+  static constexpr int groups = trellis_block_weights / group_weights;
+  /// Inputs whose products with byte sums fit 32 bits.
+  static constexpr int exact_inputs = 64;
+  static constexpr int half_pairs = 64;  // pairs of inputs whose centered products fit 32 bits
+
+ public:
+  static constexpr TrellisCpu table() {
+    return {
+        .unit = group_weights, .prepare = prepare, .few_rows = few_rows, .many_rows = many_rows};
+  }
+
+ private:
+  static void prepare(const TrellisOperand& operand, const float* values,
+                      TrellisActivations activations, bool few, const TrellisRows& rows, int row) {
+    const float limit = activations == TrellisActivations::int15 ? 32512.0F : 127.0F;
+    std::int32_t* words = rows.words + row * rows.row_words;
+    for (int block = 0; block < rows.blocks; ++block) {
+      const int first = block * trellis_activation_block;
+      const int count = std::min(trellis_activation_block, operand.inputs - first);
+      alignas(64) std::int32_t integers[trellis_activation_block] = {};
+      const float scale = quantize(values + first, count, limit, integers);
+      std::int32_t sum = 0;
+      for (int i = 0; i < count; ++i) {
+        sum += integers[i];
+      }
+      rows.scales[row * rows.blocks + block] = scale;
+      rows.sums[row * rows.blocks + block] = sum;
+      if (!few) {
+        for (int pair = 0; pair < trellis_activation_block / 2; ++pair) {
+          words[first / 2 + pair] =
+              (integers[2 * pair] & 0xFFFF) |
+              static_cast<std::int32_t>(static_cast<std::uint32_t>(integers[2 * pair + 1]) << 16);
+        }
+        continue;
+      }
+      for (int i = 0; i < count; ++i) {
+        const std::int32_t word =
+            activations == TrellisActivations::int15
+                ? Set::template integer<TrellisActivations::int15>(integers[i])
+                : Set::template integer<TrellisActivations::int8>(integers[i]);
+        words[first + (operand.axis == 1 ? lane_order(i) : i)] = word;
+      }
+    }
+  }
+
+  /// Where input i of a trellis block lies when vectors hold every fourth weight.
+  static int lane_order(int i) {
+    const int group = i / group_weights;
+    const int within = i % group_weights;
+    return group * group_weights + within % 4 * width + within / 4;
+  }
+
+  static float quantize(const float* values, int count, float limit, std::int32_t* integers) {
+    Float largest = Lanes::zero();
+    for (int i = 0; i < count; i += width) {
+      largest = Lanes::max(largest, Lanes::abs(Lanes::load(values + i)));
+    }
+    alignas(64) float lanes[width];
+    Lanes::store(lanes, largest);
+    const float magnitude = *std::max_element(lanes, lanes + width);
+    const float scale = magnitude / limit;
+    // Also where the scale is no longer a number above zero.
+    if (!(scale > 0.0F)) {
+      return 0.0F;
+    }
+    // Adding and taking away 1.5 * 2^23 rounds to the nearest integer.
+    const Float shift = Lanes::set(12582912.0F);
+    for (int i = 0; i < count; i += width) {
+      const Float scaled = Lanes::div(Lanes::load(values + i), Lanes::set(scale));
+      const Float clamped = Lanes::max(Lanes::min(scaled, Lanes::set(limit)), Lanes::set(-limit));
+      Lanes::store_int(integers + i, Lanes::to_int(Lanes::sub(Lanes::add(clamped, shift), shift)));
+    }
+    return scale;
+  }
+
+  /// Calls `use(i, hash)` for i in 0 .. 3 with the hashes of every fourth weight of a group.
+  template <int bits, class Use>
+  static void decode(const TrellisOperand& operand, const std::uint32_t* block, int group,
+                     Use&& use) {
+    const Int window = Set::template windows<bits>(block, group);
+    use(0, hash(operand, Set::template states<bits, 0>(window)));
+    use(1, hash(operand, Set::template states<bits, 1>(window)));
+    use(2, hash(operand, Set::template states<bits, 2>(window)));
+    use(3, hash(operand, Set::template states<bits, 3>(window)));
+  }
+
+  static Int hash(const TrellisOperand& operand, Int state) {
+    return Lanes::add_int(Lanes::mul_int(Lanes::and_int(state, Lanes::set_int(operand.mask)),
+                                         Lanes::set_int(operand.multiplier)),
+                          Lanes::set_int(operand.addend));
+  }
+
+  static const std::uint32_t* block_at(const TrellisOperand& operand, std::int64_t line,
+                                       std::int64_t count, std::int64_t block) {
+    return operand.codes + (line * count + block) * trellis_block_words(operand.bits);
+  }
+
+  // Few rows.
+
+  static void few_rows(const TrellisOperand& operand, const TrellisRows& x,
+                       TrellisActivations activations, int rows, int unit, float* sums) {
+    with_bits(operand.bits, [&]<int bits>() {
+      if (activations == TrellisActivations::int15) {
+        few<bits, TrellisActivations::int15>(operand, x, rows, unit, sums);
+      } else {
+        few<bits, TrellisActivations::int8>(operand, x, rows, unit, sums);
+      }
+    });
+  }
+
+  template <class Function>
+  static void with_bits(int bits, Function&& function) {
+    switch (bits) {
+      case 2:
+        return function.template operator()<2>();
+      case 3:
+        return function.template operator()<3>();
+      default:
+        return function.template operator()<4>();
+    }
+  }
+
+  template <int bits, TrellisActivations activations>
+  static void few(const TrellisOperand& operand, const TrellisRows& x, int rows, int unit,
+                  float* sums) {
+    const auto run = [&]<int count>() {
+      if (operand.axis == 1) {
+        few_along_inputs<bits, activations, count>(operand, x, unit, sums);
+      } else {
+        few_along_outputs<bits, activations, count>(operand, x, unit, sums);
+      }
+    };
+    switch (rows) {
+      case 1:
+        return run.template operator()<1>();
+      case 2:
+        return run.template operator()<2>();
+      case 3:
+        return run.template operator()<3>();
+      default:
+        return run.template operator()<4>();
+    }
+  }
+
+  /// Adds one activation block's exact sum to the running one.
+  static float accumulate(float sum, std::int64_t exact, float scale) {
+    const float product = static_cast<float>(exact) * scale;
+    return sum + product;
+  }
+
+  template <int bits, TrellisActivations activations, int rows>
+  static void few_along_inputs(const TrellisOperand& operand, const TrellisRows& x, int unit,
+                               float* sums) {
+    const int first = unit * group_weights;
+    const int last = std::min(first + group_weights, operand.outputs);
+    for (int output = first; output < last; ++output) {
+      float total[rows] = {};
+      for (int block = 0; block < x.blocks; ++block) {
+        const std::uint32_t* words = block_at(operand, output, x.blocks, block);
+        Sum sum[rows] = {};
+        for (int group = 0; group < groups; ++group) {
+          const std::int32_t* q =
+              x.words + block * trellis_activation_block + group * group_weights;
+          decode<bits>(operand, words, group, [&](int i, Int hash) {
+            for (int row = 0; row < rows; ++row) {
+              sum[row] = Set::template dot<activations>(
+                  sum[row], hash, Lanes::load_int(q + row * x.row_words + i * width));
+            }
+          });
+        }
+        for (int row = 0; row < rows; ++row) {
+          const int at = row * x.blocks + block;
+          total[row] = accumulate(total[row], Set::total(sum[row]) - std::int64_t{510} * x.sums[at],
+                                  x.scales[at]);
+        }
+      }
+      for (int row = 0; row < rows; ++row) {
+        sums[row * group_weights + output - first] = total[row];
+      }
+    }
+  }
+
+  template <int bits, TrellisActivations activations, int rows>
+  static void few_along_outputs(const TrellisOperand& operand, const TrellisRows& x, int unit,
+                                float* sums) {
+    const int group = unit % groups;
+    std::fill(sums, sums + rows * group_weights, 0.0F);
+    for (int block = 0; block < x.blocks; ++block) {
+      const int first = block * trellis_activation_block;
+      const int last = std::min(first + trellis_activation_block, operand.inputs);
+      alignas(64) std::int64_t totals[rows][group_weights] = {};
+      for (int begin = first; begin < last; begin += exact_inputs) {
+        Sum sum[rows][4] = {};
+        for (int input = begin; input < std::min(begin + exact_inputs, last); ++input) {
+          const std::uint32_t* words = block_at(operand, unit / groups, operand.inputs, input);
+          decode<bits>(operand, words, group, [&](int i, Int hash) {
+            for (int row = 0; row < rows; ++row) {
+              sum[row][i] = Set::template dot<activations>(
+                  sum[row][i], hash, Lanes::set_int(x.words[row * x.row_words + input]));
+            }
+          });
+        }
+        for (int row = 0; row < rows; ++row) {
+          for (int i = 0; i < 4; ++i) {
+            Set::add_totals(sum[row][i], &totals[row][i * width]);
+          }
+        }
+      }
+      for (int row = 0; row < rows; ++row) {
+        const int at = row * x.blocks + block;
+        for (int weight = 0; weight < group_weights; ++weight) {
+          float& sum = sums[row * group_weights + weight];
+          sum = accumulate(sum, totals[row][lane_order(weight)] - std::int64_t{510} * x.sums[at],
+                           x.scales[at]);
+        }
+      }
+    }
+  }
+
+  // Many rows: a tile of centered byte sums, pairs of inputs side by side as 16-bit numbers:
+  // [128 pairs, unit]. Its columns are outputs in order for axis 1, in lane order for axis 0.
+
+  static void many_rows(const TrellisOperand& operand, const TrellisRows& x, int first_row,
+                        int rows, int unit, std::int32_t* tile, float* sums) {
+    std::fill(sums, sums + static_cast<std::int64_t>(rows) * group_weights, 0.0F);
+    for (int block = 0; block < x.blocks; ++block) {
+      with_bits(operand.bits, [&]<int bits>() {
+        if (operand.axis == 1) {
+          fill_along_inputs<bits>(operand, x.blocks, unit, block, tile);
+        } else {
+          fill_along_outputs<bits>(operand, unit, block, tile);
+        }
+      });
+      for (int row = 0; row < rows; row += Set::tile_rows) {
+        multiply_rows(x, first_row + row, std::min(Set::tile_rows, rows - row), block, tile,
+                      sums + static_cast<std::int64_t>(row) * group_weights);
+      }
+    }
+    if (operand.axis == 0) {
+      for (int row = 0; row < rows; ++row) {
+        restore_order(sums + static_cast<std::int64_t>(row) * group_weights);
+      }
+    }
+  }
+
+  static void restore_order(float* sums) {
+    float ordered[group_weights];
+    for (int weight = 0; weight < group_weights; ++weight) {
+      ordered[weight] = sums[lane_order(weight)];
+    }
+    std::copy(ordered, ordered + group_weights, sums);
+  }
+
+  static Int pair(Int low, Int high) {
+    return Lanes::or_int(Lanes::and_int(low, Lanes::set_int(0xFFFF)),
+                         Lanes::template shift_left<16>(high));
+  }
+
+  template <int bits>
+  static void fill_along_inputs(const TrellisOperand& operand, int blocks, int unit, int block,
+                                std::int32_t* tile) {
+    for (int vector = 0; vector < 4; ++vector) {
+      const int first = unit * group_weights + vector * width;
+      for (int group = 0; group < groups; ++group) {
+        Int pairs[2][width];
+        for (int lane = 0; lane < width; ++lane) {
+          const int output = std::min(first + lane, operand.outputs - 1);
+          Int sums[4];
+          decode<bits>(operand, block_at(operand, output, blocks, block), group,
+                       [&](int i, Int hash) { sums[i] = Set::byte_sums(hash); });
+          pairs[0][lane] = pair(sums[0], sums[1]);
+          pairs[1][lane] = pair(sums[2], sums[3]);
+        }
+        for (int half = 0; half < 2; ++half) {
+          Set::transpose(pairs[half]);
+          for (int i = 0; i < width; ++i) {
+            const int row = group * 2 * width + 2 * i + half;
+            Lanes::store_int(tile + row * group_weights + vector * width, pairs[half][i]);
+          }
+        }
+      }
+    }
+  }
+
+  template <int bits>
+  static void fill_along_outputs(const TrellisOperand& operand, int unit, int block,
+                                 std::int32_t* tile) {
+    const int first = block * trellis_activation_block;
+    for (int input = 0; input < trellis_activation_block; input += 2) {
+      Int sums[2][4];
+      for (int of_pair = 0; of_pair < 2; ++of_pair) {
+        // Activations are zero past the last input: any weight will do there.
+        const int at = std::min(first + input + of_pair, operand.inputs - 1);
+        decode<bits>(operand, block_at(operand, unit / groups, operand.inputs, at), unit % groups,
+                     [&](int i, Int hash) { sums[of_pair][i] = Set::byte_sums(hash); });
+      }
+      for (int i = 0; i < 4; ++i) {
+        Lanes::store_int(tile + input / 2 * group_weights + i * width,
+                         pair(sums[0][i], sums[1][i]));
+      }
+    }
+  }
+
+  static void multiply_rows(const TrellisRows& x, int first_row, int rows, int block,
+                            const std::int32_t* tile, float* sums) {
+    if (rows == Set::tile_rows) {
+      return multiply<Set::tile_rows>(x, first_row, block, tile, sums);
+    }
+    for (int row = 0; row < rows; ++row) {
+      multiply<1>(x, first_row + row, block, tile, sums + row * group_weights);
+    }
+  }
+
+  template <int rows>
+  static void multiply(const TrellisRows& x, int first_row, int block, const std::int32_t* tile,
+                       float* sums) {
+    Int halves[2][rows][4];
+    const std::int32_t* words =
+        x.words + first_row * x.row_words + block * trellis_activation_block / 2;
+    for (int half = 0; half < 2; ++half) {
+      Int sum[rows][4];
+      for (int row = 0; row < rows; ++row) {
+        for (int i = 0; i < 4; ++i) {
+          sum[row][i] = Lanes::set_int(0);
+        }
+      }
+      for (int at = half * half_pairs; at < (half + 1) * half_pairs; ++at) {
+        const std::int32_t* y = tile + at * group_weights;
+        for (int row = 0; row < rows; ++row) {
+          const Int q = Lanes::set_int(words[row * x.row_words + at]);
+          for (int i = 0; i < 4; ++i) {
+            sum[row][i] = Set::pair_dot(sum[row][i], Lanes::load_int(y + i * width), q);
+          }
+        }
+      }
+      for (int row = 0; row < rows; ++row) {
+        for (int i = 0; i < 4; ++i) {
+          halves[half][row][i] = sum[row][i];
+        }
+      }
+    }
+    for (int row = 0; row < rows; ++row) {
+      const Float scale = Lanes::set(x.scales[(first_row + row) * x.blocks + block]);
+      for (int i = 0; i < 4; ++i) {
+        float* target = sums + row * group_weights + i * width;
+        const Float exact = Set::to_float(halves[0][row][i], halves[1][row][i]);
+        Lanes::store(target, Lanes::add(Lanes::load(target), Lanes::mul(exact, scale)));
+      }
+    }
+  }
+};
+
+}  // namespace espalier::kernels
