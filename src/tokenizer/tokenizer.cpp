@@ -88,6 +88,7 @@ class LibraryTokenizer : public Tokenizer {
   }
   std::optional<TokenId> bos() const override { return bos_; }
   std::optional<TokenId> eos() const override { return eos_; }
+  const espalier_text_tokenizer* handle() const override { return handle_.get(); }
 
   static std::optional<TokenId> find_id(const espalier_text_tokenizer* tokenizer,
                                         std::string_view name) {

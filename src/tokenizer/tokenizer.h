@@ -9,6 +9,9 @@
 #include <string_view>
 #include <vector>
 
+/// The text library's tokenizer.
+struct espalier_text_tokenizer;
+
 namespace espalier::tokenizer {
 
 using TokenId = std::int32_t;
@@ -60,6 +63,9 @@ class Tokenizer {
   virtual int vocabulary_size() const = 0;
   virtual std::optional<TokenId> bos() const = 0;
   virtual std::optional<TokenId> eos() const = 0;
+
+  /// The text library's object, for what else it offers; null where there is none.
+  virtual const espalier_text_tokenizer* handle() const { return nullptr; }
 };
 
 /// Reads `tokenizer.json` and `tokenizer_config.json` of a checkpoint folder. Throws `LoadError`.

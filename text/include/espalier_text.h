@@ -1,4 +1,4 @@
-/* The C interface of the text library: tokenizers and chat templates.
+/* The C interface of the text library: tokenizers, chat templates and grammars.
  *
  * Functions that can fail return null or a status other than ESPALIER_TEXT_OK and leave a message
  * for espalier_text_last_error on the calling thread. Nothing here throws or aborts. Objects are
@@ -18,7 +18,7 @@ extern "C" {
 typedef enum {
   ESPALIER_TEXT_OK = 0,
   ESPALIER_TEXT_FAILED = 1,
-  ESPALIER_TEXT_REFUSED = 2, /* a template raised an exception of its own */
+  ESPALIER_TEXT_REFUSED = 2, /* a template raised an exception, or a grammar cannot be used */
 } espalier_text_status;
 
 typedef enum {
@@ -48,6 +48,9 @@ typedef struct {
 typedef struct espalier_text_tokenizer espalier_text_tokenizer;
 typedef struct espalier_text_stream espalier_text_stream;
 typedef struct espalier_text_template espalier_text_template;
+typedef struct espalier_text_grammar_vocabulary espalier_text_grammar_vocabulary;
+typedef struct espalier_text_constraint espalier_text_constraint;
+typedef struct espalier_text_matcher espalier_text_matcher;
 
 /* The last failure's message on this thread; valid until the next call on it. */
 espalier_text_bytes espalier_text_last_error(void);
@@ -124,6 +127,47 @@ void espalier_text_template_free(espalier_text_template* chat_template);
 espalier_text_status espalier_text_template_render(const espalier_text_template* chat_template,
                                                    const espalier_text_render_input* input,
                                                    espalier_text_buffer* text);
+
+/* What grammars are compiled for: the tokenizer's bytes for ids below `width`, the number of the
+ * model's logits, and the tokens that end a text. */
+espalier_text_grammar_vocabulary* espalier_text_grammar_vocabulary_new(
+    const espalier_text_tokenizer* tokenizer, uint32_t width, const uint32_t* end_tokens,
+    size_t end_token_count);
+void espalier_text_grammar_vocabulary_free(espalier_text_grammar_vocabulary* vocabulary);
+/* How a Lark grammar refers to a piece of markup: a special token's id, else a string. */
+espalier_text_status espalier_text_grammar_reference(
+    const espalier_text_grammar_vocabulary* vocabulary, espalier_text_bytes text,
+    espalier_text_buffer* reference);
+
+typedef struct {
+  int source; /* 0 JSON schema, 1 regular expression, 2 Lark, 3 GBNF, 4 JSON array of choices */
+  espalier_text_bytes text;
+  int follows_reasoning; /* free text goes before, up to reasoning_close */
+  espalier_text_bytes reasoning_open; /* empty: the prompt has opened it */
+  espalier_text_bytes reasoning_close;
+} espalier_text_grammar;
+
+/* ESPALIER_TEXT_REFUSED when the grammar is to blame. Keeps the vocabulary alive. */
+espalier_text_status espalier_text_constraint_compile(
+    const espalier_text_grammar_vocabulary* vocabulary, const espalier_text_grammar* grammar,
+    espalier_text_constraint** constraint);
+void espalier_text_constraint_free(espalier_text_constraint* constraint);
+
+/* The state of one text that follows a constraint; for one thread at a time. */
+espalier_text_matcher* espalier_text_matcher_new(const espalier_text_constraint* constraint);
+void espalier_text_matcher_free(espalier_text_matcher* matcher);
+/* `word_count` is a 32nd of the vocabulary's width, rounded up; bit i says whether token i may come
+ * next. */
+espalier_text_status espalier_text_matcher_mask(espalier_text_matcher* matcher, uint32_t* words,
+                                                size_t word_count);
+espalier_text_status espalier_text_matcher_commit(espalier_text_matcher* matcher, uint32_t id);
+/* Takes the last tokens back. */
+espalier_text_status espalier_text_matcher_rollback(espalier_text_matcher* matcher, size_t count);
+/* Whether the text is complete, so that nothing but an end token can follow. */
+int espalier_text_matcher_stopped(const espalier_text_matcher* matcher);
+/* Whether the text may end here. */
+espalier_text_status espalier_text_matcher_accepting(espalier_text_matcher* matcher,
+                                                     int* accepting);
 
 #ifdef __cplusplus
 }

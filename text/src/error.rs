@@ -7,13 +7,17 @@ use std::fmt;
 pub enum TextError {
     /// Input that cannot be used, or an engine error while rendering.
     Failed(String),
-    /// A template called `raise_exception`: its own message.
+    /// A template called `raise_exception`, or a grammar is refused: why.
     Refused(String),
 }
 
 impl TextError {
     pub fn failed(message: impl Into<String>) -> Self {
         TextError::Failed(message.into())
+    }
+
+    pub fn refused(message: impl Into<String>) -> Self {
+        TextError::Refused(message.into())
     }
 }
 

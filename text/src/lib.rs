@@ -1,8 +1,9 @@
-//! Tokenizers and chat templates for Espalier, behind the C interface of `include/espalier_text.h`.
+//! Tokenizers, chat templates and grammars for Espalier, behind the C interface of `include/espalier_text.h`.
 
 mod error;
 pub mod ffi;
 pub mod gguf_vocabulary;
+pub mod grammar;
 mod pre_tokenizers;
 mod spm_merges;
 pub mod stream;

@@ -1,6 +1,7 @@
 //! The C interface. Every function catches panics and reports failures through the thread's last
 //! error. See `include/espalier_text.h` for the contract.
 
+mod grammar;
 mod template;
 mod tokenizer;
 
@@ -9,6 +10,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use crate::error::TextError;
 
+pub use grammar::*;
 pub use template::*;
 pub use tokenizer::*;
 

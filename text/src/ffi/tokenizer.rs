@@ -12,6 +12,12 @@ use crate::tokenizer::{SpecialTokens, TextTokenizer};
 
 pub struct TokenizerHandle(Arc<TextTokenizer>);
 
+impl TokenizerHandle {
+    pub(super) fn share(&self) -> Arc<TextTokenizer> {
+        Arc::clone(&self.0)
+    }
+}
+
 #[repr(C)]
 pub struct RawGgufVocabulary {
     model: Bytes,

@@ -1,0 +1,202 @@
+//! Compiled grammars, and the state of one text that follows one.
+
+use std::sync::Arc;
+
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
+use llguidance::Matcher;
+use serde_json::Value as Json;
+
+use super::{gbnf, lark, schema, GrammarVocabulary};
+use crate::error::TextError;
+
+/// What a grammar is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A JSON schema; the text is JSON.
+    JsonSchema,
+    /// A regular expression for the whole text.
+    Regex,
+    /// llguidance's dialect of Lark.
+    Lark,
+    /// llama.cpp's GBNF.
+    Gbnf,
+    /// A JSON array of strings, one of which the text is.
+    Choice,
+}
+
+/// Reasoning before the constrained text, free until it is closed.
+#[derive(Clone, Debug, Default)]
+pub struct Reasoning {
+    /// What opens it; empty when the prompt has already.
+    pub open: String,
+    /// What closes it.
+    pub close: String,
+}
+
+/// A compiled grammar. Immutable; safe to share between threads.
+pub struct Constraint {
+    vocabulary: Arc<GrammarVocabulary>,
+    start: Matcher,
+}
+
+impl Constraint {
+    pub fn compile(
+        vocabulary: Arc<GrammarVocabulary>,
+        source: Source,
+        text: &str,
+        reasoning: Option<&Reasoning>,
+    ) -> Result<Self, TextError> {
+        let mut grammar = parse(source, text)?;
+        if let Some(reasoning) = reasoning {
+            grammar = follow_reasoning(&vocabulary, reasoning, grammar);
+        }
+        let parser = vocabulary.factory().create_parser(grammar);
+        let start = Matcher::new(parser);
+        match start.get_error() {
+            Some(error) => Err(TextError::refused(describe(&error))),
+            None => Ok(Self { vocabulary, start }),
+        }
+    }
+
+    /// A new text's state. It shares nothing with others: what one text does never changes what
+    /// another may do.
+    pub fn matcher(&self) -> ConstraintMatcher {
+        ConstraintMatcher {
+            inner: self.start.deep_clone(),
+            width: self.vocabulary.width() as usize,
+        }
+    }
+}
+
+/// How far a text has come; for one thread at a time.
+#[derive(Clone)]
+pub struct ConstraintMatcher {
+    inner: Matcher,
+    width: usize,
+}
+
+impl ConstraintMatcher {
+    /// Sets bit i of `words` where token i may come next; when the text is complete, the end
+    /// tokens' bits alone.
+    pub fn mask(&mut self, words: &mut [u32]) -> Result<(), TextError> {
+        if words.len() != self.width.div_ceil(32) {
+            return Err(TextError::failed(format!(
+                "a mask of {} tokens does not have {} words",
+                self.width,
+                words.len()
+            )));
+        }
+        let mask = self.inner.compute_mask_or_eos().map_err(refuse)?;
+        words.copy_from_slice(&mask.as_slice()[..words.len()]);
+        if self.width % 32 != 0 {
+            if let Some(last) = words.last_mut() {
+                *last &= (1 << (self.width % 32)) - 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on by a token that the mask allows.
+    pub fn commit(&mut self, id: u32) -> Result<(), TextError> {
+        self.inner.consume_token(id).map_err(refuse)
+    }
+
+    /// Takes the last `count` tokens back.
+    pub fn rollback(&mut self, count: usize) -> Result<(), TextError> {
+        self.inner.rollback(count).map_err(refuse)
+    }
+
+    /// Nothing can follow: the text is complete.
+    pub fn stopped(&self) -> bool {
+        self.inner.is_stopped()
+    }
+
+    /// The text may end here.
+    pub fn accepting(&mut self) -> Result<bool, TextError> {
+        Ok(self.inner.is_stopped() || self.inner.is_accepting().map_err(refuse)?)
+    }
+}
+
+fn parse(source: Source, text: &str) -> Result<TopLevelGrammar, TextError> {
+    Ok(match source {
+        Source::JsonSchema => TopLevelGrammar::from_json_schema(schema::read(text)?),
+        Source::Regex => TopLevelGrammar::from_regex(unanchored(text)),
+        Source::Lark => TopLevelGrammar::from_lark(lark::prepare(text)?),
+        Source::Gbnf => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
+        Source::Choice => TopLevelGrammar::from_lark(choice(text)?),
+    })
+}
+
+/// The anchors around an expression for the whole text say nothing.
+fn unanchored(regex: &str) -> &str {
+    let regex = regex.strip_prefix('^').unwrap_or(regex);
+    match regex.strip_suffix('$') {
+        Some(rest) if rest.chars().rev().take_while(|c| *c == '\\').count() % 2 == 0 => rest,
+        _ => regex,
+    }
+}
+
+fn choice(text: &str) -> Result<String, TextError> {
+    let options: Vec<String> = serde_json::from_str(text)
+        .map_err(|error| TextError::refused(format!("choices are not strings: {error}")))?;
+    if options.is_empty() {
+        return Err(TextError::refused("there are no choices"));
+    }
+    let options: Vec<String> = options
+        .into_iter()
+        .map(|option| Json::from(option).to_string())
+        .collect();
+    Ok(format!("start: CHOICE\nCHOICE: {}\n", options.join(" | ")))
+}
+
+/// A grammar of free text up to the end of the reasoning, then `body`.
+fn follow_reasoning(
+    vocabulary: &GrammarVocabulary,
+    reasoning: &Reasoning,
+    mut body: TopLevelGrammar,
+) -> TopLevelGrammar {
+    let close = vocabulary.reference(&reasoning.close);
+    let thought = if close.starts_with('<') {
+        format!("thought: /(?s:.*)/ {close}\n")
+    } else {
+        let pattern = format!("(?s:.*){}", escape_regex(&reasoning.close));
+        let pattern = llguidance::regex_to_lark(&pattern, "");
+        format!("thought[lazy]: /{pattern}/\n")
+    };
+    let start = if reasoning.open.is_empty() {
+        "start: thought GAP? @body\n".to_owned()
+    } else {
+        let open = vocabulary.reference(&reasoning.open);
+        format!("start: ({open} thought GAP?)? @body\n")
+    };
+    let wrapper = format!("{start}{thought}GAP: /[ \\n]{{1,8}}/\n");
+    body.grammars[0].name = Some("body".to_owned());
+    body.grammars
+        .insert(0, GrammarWithLexer::from_lark(wrapper));
+    body
+}
+
+/// The expression that matches `text` alone.
+pub(super) fn escape_regex(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_ascii_punctuation() {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+fn refuse(error: impl std::fmt::Display) -> TextError {
+    TextError::refused(describe(&error.to_string()))
+}
+
+/// llguidance's message without the sections it adds for its developers.
+fn describe(message: &str) -> String {
+    let end = message
+        .find("\n<non-verbose/>")
+        .or_else(|| message.find("\n<state>"))
+        .unwrap_or(message.len());
+    message[..end].trim_end().to_owned()
+}

@@ -1,0 +1,12 @@
+//! Grammars that generated text has to follow, over llguidance.
+
+pub mod constraint;
+pub mod gbnf;
+mod lark;
+mod schema;
+mod schema_rules;
+mod schema_unions;
+pub mod vocabulary;
+
+pub use constraint::{Constraint, ConstraintMatcher, Reasoning, Source};
+pub use vocabulary::GrammarVocabulary;

@@ -1,0 +1,132 @@
+//! The tokenizer as llguidance sees it: a byte string for each token id.
+
+use std::sync::Arc;
+
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::ParserFactory;
+use toktrie::{
+    InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv, INVALID_TOKEN,
+};
+
+use crate::error::TextError;
+use crate::tokenizer::{SpecialTokens, TextTokenizer};
+
+/// Most bytes that llguidance's token table can hold for one token.
+const TOKEN_BYTES_LIMIT: usize = 255;
+
+/// What grammars are compiled for: a tokenizer, the width of the model's logits and its end tokens.
+/// Immutable; building it takes half a second for 150,000 tokens.
+pub struct GrammarVocabulary {
+    factory: ParserFactory,
+    tokenizer: Arc<TextTokenizer>,
+    width: u32,
+}
+
+impl GrammarVocabulary {
+    pub fn new(
+        tokenizer: Arc<TextTokenizer>,
+        width: u32,
+        end_tokens: &[u32],
+    ) -> Result<Self, TextError> {
+        let words: Vec<Vec<u8>> = (0..width).map(|id| word(&tokenizer, id)).collect();
+        let end_tokens: Vec<TokenId> = end_tokens
+            .iter()
+            .copied()
+            .filter(|id| *id < width)
+            .collect();
+        let first_end = end_tokens.first().copied().unwrap_or(INVALID_TOKEN);
+        let mut trie = TokTrie::from(&TokRxInfo::new(width, first_end), &words);
+        if !end_tokens.is_empty() {
+            trie = trie.with_eos_tokens(&end_tokens);
+        }
+        let environment: TokEnv = Arc::new(Environment {
+            trie,
+            tokenizer: Arc::clone(&tokenizer),
+        });
+        // Forced tokens are found through masks, which force canonical tokens by themselves.
+        let mut factory = ParserFactory::new(
+            &environment,
+            InferenceCapabilities::default(),
+            &SlicedBiasComputer::general_slices(),
+        )
+        .map_err(|error| TextError::failed(format!("{error:#}")))?;
+        factory.quiet();
+        factory.limits_mut().verbose_errors = false;
+        Ok(Self {
+            factory,
+            tokenizer,
+            width,
+        })
+    }
+
+    pub fn factory(&self) -> &ParserFactory {
+        &self.factory
+    }
+
+    /// Width of the masks: ids from 0 to below it.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// How a Lark grammar refers to a piece of the model's markup: by id when it is one special
+    /// token, else as a string.
+    pub fn reference(&self, text: &str) -> String {
+        match self.tokenizer.token_id(text) {
+            Some(id) if self.tokenizer.is_special(id) && id < self.width => format!("<[{id}]>"),
+            _ => serde_json::Value::from(text).to_string(),
+        }
+    }
+}
+
+/// The bytes of a token; special ones carry a mark that no text can match, missing ones are empty
+/// and never allowed.
+fn word(tokenizer: &TextTokenizer, id: u32) -> Vec<u8> {
+    let mut bytes = tokenizer.token_bytes(id);
+    if tokenizer.is_special(id) {
+        bytes.insert(0, TokTrie::SPECIAL_TOKEN_MARKER);
+    }
+    if bytes.len() > TOKEN_BYTES_LIMIT {
+        bytes.clear();
+    }
+    bytes
+}
+
+struct Environment {
+    trie: TokTrie,
+    tokenizer: Arc<TextTokenizer>,
+}
+
+impl Environment {
+    fn spells(&self, ids: &[u32], text: &str) -> bool {
+        ids.iter().all(|id| (*id as usize) < self.trie.vocab_size())
+            && self.trie.decode_raw(ids) == text.as_bytes()
+    }
+
+    /// The tokens of text in the middle of other text: those that a tokenizer gives after a
+    /// character which joins with nothing, since several put a space at the beginning.
+    fn tokenize_within(&self, text: &str) -> Option<Vec<u32>> {
+        const NEUTRAL: &str = "\u{2}";
+        let tokenize = |text: &str| self.tokenizer.encode(text, SpecialTokens::Literal).ok();
+        let ids = tokenize(text)?;
+        if self.spells(&ids, text) {
+            return Some(ids);
+        }
+        let before = tokenize(NEUTRAL)?;
+        let ids = tokenize(&format!("{NEUTRAL}{text}"))?;
+        let ids = ids.strip_prefix(before.as_slice())?;
+        self.spells(ids, text).then(|| ids.to_vec())
+    }
+}
+
+impl TokenizerEnv for Environment {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
+        self.trie.tokenize_with_greedy_fallback(bytes, |text| {
+            self.tokenize_within(text)
+                .unwrap_or_else(|| self.trie.greedy_tokenize(text.as_bytes()))
+        })
+    }
+}
