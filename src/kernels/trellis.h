@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <vector>
 
 #include "arrays/tensor_file.h"
 #include "mlx/mlx.h"
@@ -62,6 +63,9 @@ constexpr std::uint32_t trellis_state(const std::uint32_t* words, const TrellisF
                         << 32;
   return static_cast<std::uint32_t>(window >> (bit & 31)) & ((1U << format.state_bits) - 1);
 }
+
+/// The number that each state means: its byte sum over the deviation, correctly rounded.
+std::vector<float> trellis_values(const TrellisFormat& format);
 
 /// A trellis-coded weight [N, K] in the order that the kernels read. Immutable.
 struct TrellisMatrix {

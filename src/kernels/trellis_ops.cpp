@@ -9,10 +9,7 @@ namespace espalier::kernels {
 
 namespace mx = mlx::core;
 
-namespace {
-
-/// The value of every state: exact byte sum over the deviation, correctly rounded.
-std::vector<float> value_table(const TrellisFormat& format) {
+std::vector<float> trellis_values(const TrellisFormat& format) {
   std::vector<float> table(std::size_t{1} << format.state_bits);
   const TrellisHash hash = trellis_hash(format.code);
   for (std::size_t state = 0; state < table.size(); ++state) {
@@ -22,6 +19,8 @@ std::vector<float> value_table(const TrellisFormat& format) {
   return table;
 }
 
+namespace {
+
 /// Expands to f32 [N, K]. Inputs: codes, scales.
 struct ExpandWork {
   static constexpr const char* name = "espalier::expand_trellis";
@@ -29,7 +28,7 @@ struct ExpandWork {
   TrellisFormat format;
 
   void operator()(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
-    const std::vector<float> table = value_table(format);
+    const std::vector<float> table = trellis_values(format);
     const auto* codes = inputs[0].data<std::uint32_t>();
     const auto* scales = inputs[1].data<float>();
     auto* values = outputs[0].data<float>();
