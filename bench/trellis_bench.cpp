@@ -1,0 +1,125 @@
+// What the trellis kernels reach on one thread, in cache: products with 1, 4 and 64 rows of
+// activations in weights per second (times rows), and the search in weights per second. Build the
+// target `trellis_bench` and run it on a quiet machine.
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+#include "kernels/cpu_features.h"
+#include "kernels/trellis_cpu.h"
+#include "kernels/trellis_search.h"
+
+namespace espalier::kernels {
+namespace {
+
+constexpr int inputs = 1024;
+constexpr int outputs = 256;
+
+/// A random matrix and prepared activations.
+struct Product {
+  std::vector<std::uint32_t> codes;
+  TrellisOperand operand;
+  std::vector<std::int32_t> words;
+  std::vector<float> scales;
+  std::vector<std::int32_t> sums;
+  TrellisRows rows;
+
+  Product(const TrellisCpu& cpu, const TrellisFormat& format, TrellisActivations activations,
+          int count)
+      : codes(inputs * outputs * format.bits / 32 + 16) {
+    std::mt19937 random(1);
+    std::generate(codes.begin(), codes.end(), std::ref(random));
+    const TrellisHash hash = trellis_hash(format.code);
+    operand = {.codes = codes.data(),
+               .bits = format.bits,
+               .axis = format.axis,
+               .inputs = inputs,
+               .outputs = outputs,
+               .multiplier = static_cast<std::int32_t>(hash.multiplier),
+               .addend = static_cast<std::int32_t>(hash.addend),
+               .mask = (1 << format.state_bits) - 1};
+    constexpr int blocks = inputs / trellis_activation_block;
+    words.resize(static_cast<std::size_t>(count) * inputs);
+    scales.resize(count * blocks);
+    sums.resize(count * blocks);
+    const bool few = count <= trellis_few_rows;
+    rows = {.words = words.data(),
+            .scales = scales.data(),
+            .sums = sums.data(),
+            .row_words = few ? inputs : inputs / 2,
+            .blocks = blocks};
+    std::normal_distribution<float> normal;
+    std::vector<float> values(inputs);
+    for (int row = 0; row < count; ++row) {
+      std::generate(values.begin(), values.end(), [&] { return normal(random); });
+      cpu.prepare(operand, values.data(), activations, few, rows, row);
+    }
+  }
+};
+
+void multiply(benchmark::State& state, const TrellisFormat& format, TrellisActivations activations,
+              int rows) {
+  const TrellisCpu& cpu = trellis_cpu();
+  const Product product(cpu, format, activations, rows);
+  std::vector<std::int32_t> tile(static_cast<std::size_t>(trellis_activation_block) / 2 * cpu.unit);
+  std::vector<float> sums(static_cast<std::size_t>(rows) * cpu.unit);
+  for (auto _ : state) {
+    for (int unit = 0; unit < outputs / cpu.unit; ++unit) {
+      if (rows <= trellis_few_rows) {
+        cpu.few_rows(product.operand, product.rows, activations, rows, unit, sums.data());
+      } else {
+        cpu.many_rows(product.operand, product.rows, 0, rows, unit, tile.data(), sums.data());
+      }
+      benchmark::DoNotOptimize(sums.data());
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * inputs * outputs * rows);
+}
+
+void search(benchmark::State& state, const TrellisFormat& format) {
+  TrellisSearch search(format);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  float x[trellis_block_weights];
+  std::generate(x, x + trellis_block_weights, [&] { return normal(random); });
+  std::uint32_t words[32];
+  float values[trellis_block_weights];
+  for (auto _ : state) {
+    search.encode(x, words, values);
+    benchmark::DoNotOptimize(words);
+  }
+  state.SetItemsProcessed(state.iterations() * trellis_block_weights);
+}
+
+void add_benchmarks() {
+  for (int bits = 2; bits <= 4; ++bits) {
+    const std::string name = std::to_string(bits) + " bits, ";
+    for (const int axis : {1, 0}) {
+      for (const auto activations : {TrellisActivations::int8, TrellisActivations::int15}) {
+        for (const int rows : {1, 4, 64}) {
+          benchmark::RegisterBenchmark(
+              (name + "axis " + std::to_string(axis) +
+               (activations == TrellisActivations::int8 ? ", int8, " : ", int15, ") +
+               std::to_string(rows) + " rows")
+                  .c_str(),
+              multiply, TrellisFormat{.bits = bits, .axis = axis}, activations, rows);
+        }
+      }
+    }
+    benchmark::RegisterBenchmark((name + "search").c_str(), search, TrellisFormat{.bits = bits});
+    benchmark::RegisterBenchmark((name + "search, long state").c_str(), search,
+                                 TrellisFormat{.bits = bits, .state_bits = 16});
+  }
+}
+
+}  // namespace
+}  // namespace espalier::kernels
+
+int main(int argc, char** argv) {
+  espalier::kernels::add_benchmarks();
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+}
