@@ -13,50 +13,53 @@
 
 #include "base/error.h"
 #include "base/processor_count.h"
+#include "base/wake_word.h"
 
 namespace espalier::base {
 namespace {
 
-using Word = std::uint32_t;
+using Word = WakeWord::Value;
 
-/// Long enough to bridge the serial code between two parallel regions of one token, short enough
-/// that a finished request leaves the processor idle at once.
-constexpr auto spin_time = std::chrono::microseconds(50);
-/// Pauses between two looks at the clock.
-constexpr int pauses_per_look = 32;
-/// Turns given away to whoever else wants this core before the thread parks.
-constexpr int yields = 64;
-
-void pause() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-/// Spins until `word` differs from `old`; false when the time was up first.
-bool spin(const std::atomic<Word>& word, Word old) {
-  const auto deadline = std::chrono::steady_clock::now() + spin_time;
-  do {
-    for (int i = 0; i < pauses_per_look; ++i) {
-      if (word.load(std::memory_order_acquire) != old) return true;
-      pause();
-    }
-  } while (std::chrono::steady_clock::now() < deadline);
-  return false;
-}
+/// Workers that wait so long for one another may share a processor.
+constexpr auto crowded_wait = std::chrono::microseconds(100);
 
 /// Where a worker ran last, on a cache line of its own.
 struct alignas(64) Processor {
   std::atomic<int> number{-1};
 };
 
-/// Waits for the next piece of work, which may never come.
-void wait_for_work(const std::atomic<Word>& word, Word old, bool may_spin) {
-  if (may_spin && spin(word, old)) return;
-  word.wait(old, std::memory_order_acquire);
-}
+/// The door to the run in progress, in one word so that a worker enters or finds it closed: which
+/// run it leads to, whether it is open, and how many have entered.
+class Door {
+ public:
+  /// Opens it to run `number`, with the caller inside.
+  void open(Word number) {
+    state_.store(Layout{number} << number_shift | open_bit | 1, std::memory_order_release);
+  }
+
+  /// Whether a worker came in time for run `number`; it is counted then.
+  bool enter(Word number) {
+    Layout state = state_.load(std::memory_order_acquire);
+    while (state >> number_shift == number && (state & open_bit) != 0) {
+      if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel)) return true;
+    }
+    return false;
+  }
+
+  /// Nobody else enters; returns how many have. May be called by several and more than once.
+  Word close() {
+    const Layout state = state_.fetch_and(~open_bit, std::memory_order_acq_rel);
+    return static_cast<Word>(state & count_mask);
+  }
+
+ private:
+  using Layout = std::uint64_t;
+  static constexpr int number_shift = 32;
+  static constexpr Layout open_bit = Layout{1} << 31;
+  static constexpr Layout count_mask = open_bit - 1;
+
+  alignas(64) std::atomic<Layout> state_{0};
+};
 
 }  // namespace
 
@@ -71,28 +74,24 @@ struct ThreadPool::State {
 
   void work(int worker) {
     for (Word seen = 0;;) {
-      wait_for_work(generation, seen, may_spin);
-      // The next run starts only when this worker has finished the present one, so it never misses
-      // a generation.
-      ++seen;
-      if (stopping) return;
+      seen = runs.wait(seen, may_spin);
+      if (stopping.load(std::memory_order_relaxed)) return;
+      if (!door.enter(seen)) continue;
       note_processor(worker);
       (*task)(worker);
       if (crowded.load(std::memory_order_relaxed)) spread(worker);
-      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) finish_run();
+      done.advance();
     }
   }
 
-  /// Waits for workers that are already running: a peer that lost its core to another program gets
-  /// it back sooner when this thread yields instead of spinning on.
-  void wait_for_peers(const std::atomic<Word>& word, Word old) {
-    if (may_spin && spin(word, old)) return;
-    crowded.store(true, std::memory_order_relaxed);
-    for (int i = 0; i < yields; ++i) {
-      if (word.load(std::memory_order_acquire) != old) return;
-      std::this_thread::yield();
+  /// Waits for workers that are inside.
+  Word wait(WakeWord& word, Word old) {
+    const auto start = std::chrono::steady_clock::now();
+    const Word value = word.wait(old, may_spin);
+    if (std::chrono::steady_clock::now() - start > crowded_wait) {
+      crowded.store(true, std::memory_order_relaxed);
     }
-    word.wait(old, std::memory_order_acquire);
+    return value;
   }
 
   void note_processor(int worker) {
@@ -119,34 +118,23 @@ struct ThreadPool::State {
     if (shared) move_off_processors(allowed, taken);
   }
 
-  void finish_run() {
-    finished.fetch_add(1, std::memory_order_release);
-    finished.notify_all();
-  }
-
-  void start() {
-    generation.fetch_add(1, std::memory_order_release);
-    generation.notify_all();
-  }
-
   const int size;
   const std::vector<int> allowed;
   bool may_spin;
   std::mutex turn;  // held by whoever runs
 
-  // Written by the holder of `turn` before `generation` moves, read by workers after.
+  // Written by the holder of `turn` before the door opens, read by workers that entered.
   const std::function<void(int)>* task = nullptr;
-  bool stopping = false;
+  std::atomic<bool> stopping{false};
 
   std::vector<Processor> processors;  // by worker
-  std::atomic<bool> crowded{false};   // somebody waited longer than a spin
+  std::atomic<bool> crowded{false};   // somebody waited until asleep
 
-  // Each on a cache line of its own: they change hands at different times.
-  alignas(64) std::atomic<Word> generation{0};
-  alignas(64) std::atomic<int> pending{0};
-  alignas(64) std::atomic<Word> finished{0};
-  alignas(64) std::atomic<int> arrived{0};
-  alignas(64) std::atomic<Word> phase{0};
+  WakeWord runs;   // the number of the last run that began
+  Door door;       // to that run
+  WakeWord done;   // workers that left a run, over all runs
+  WakeWord phase;  // barriers passed
+  alignas(64) std::atomic<Word> arrived{0};
 
   std::vector<std::thread> threads;
 };
@@ -160,7 +148,7 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>(std::max(th
 ThreadPool::~ThreadPool() {
   const std::lock_guard lock(state_->turn);
   state_->stopping = true;
-  state_->start();
+  state_->runs.advance();
   for (std::thread& thread : state_->threads) thread.join();
 }
 
@@ -169,30 +157,30 @@ int ThreadPool::size() const { return state_->size; }
 void ThreadPool::run(const std::function<void(int worker)>& task) {
   const std::lock_guard lock(state_->turn);
   if (state_->size == 1) return task(0);
-  state_->task = &task;
-  state_->crowded.store(false, std::memory_order_relaxed);
-  state_->note_processor(0);
-  state_->pending.store(state_->size, std::memory_order_relaxed);
-  const Word finished = state_->finished.load(std::memory_order_relaxed);
-  state_->start();
+  State& state = *state_;
+  state.task = &task;
+  state.crowded.store(false, std::memory_order_relaxed);
+  state.note_processor(0);
+  const Word before = state.done.value();
+  state.door.open(state.runs.value() + 1);
+  state.runs.advance();
   task(0);
-  if (state_->pending.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    state_->finished.store(finished + 1, std::memory_order_relaxed);
-    return;
-  }
-  state_->wait_for_peers(state_->finished, finished);
+  const Word helpers = state.door.close() - 1;
+  for (Word left = state.done.value(); left - before != helpers;)
+    left = state.wait(state.done, left);
 }
 
 void ThreadPool::barrier() {
   if (state_->size == 1) return;
+  State& state = *state_;
+  const Word inside = state.door.close();
   // `phase` cannot move before this worker arrives, so it is safe to read first.
-  const Word phase = state_->phase.load(std::memory_order_relaxed);
-  if (state_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == state_->size) {
-    state_->arrived.store(0, std::memory_order_relaxed);
-    state_->phase.store(phase + 1, std::memory_order_release);
-    state_->phase.notify_all();
+  const Word phase = state.phase.value();
+  if (state.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == inside) {
+    state.arrived.store(0, std::memory_order_relaxed);
+    state.phase.advance();
   } else {
-    state_->wait_for_peers(state_->phase, phase);
+    state.wait(state.phase, phase);
   }
 }
 

@@ -6,8 +6,9 @@
 namespace espalier::base {
 
 /// The threads that compute. The caller of `run` is worker 0; the other `size() - 1` workers spin
-/// briefly between calls, then park, so an idle process uses no CPU. One `run` at a time (others
-/// wait their turn).
+/// briefly between calls, then park, so an idle process uses no CPU. A worker that gets no
+/// processor in time is not waited for: the others do its work. One `run` at a time (others wait
+/// their turn).
 class ThreadPool {
  public:
   /// `threads` counts the caller too; at least 1.
@@ -18,11 +19,13 @@ class ThreadPool {
 
   int size() const;
 
-  /// Calls `task(worker)` once for every worker in [0, size()) and returns when all have returned.
-  /// `task` must not throw. Work is best claimed from `TileCounter` so that a slow core gets less.
+  /// Calls `task(0)` on this thread and `task(worker)` for those of the other workers in [1,
+  /// size()) that come before it returns; returns when all calls have. So a task claims its work
+  /// piece by piece (`TileCounter`) until none is left. It must not throw.
   void run(const std::function<void(int worker)>& task);
 
-  /// All workers of the `run` in progress meet here; to be called by each worker equally often.
+  /// All workers in the `run` in progress meet here, and no further one joins it; to be called by
+  /// each worker equally often.
   void barrier();
 
  private:

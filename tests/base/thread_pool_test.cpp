@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -14,14 +15,30 @@ namespace {
 
 class ThreadPoolTest : public testing::TestWithParam<int> {};
 
-TEST_P(ThreadPoolTest, CallsEveryWorkerOncePerRun) {
+TEST_P(ThreadPoolTest, CallsTheCallerAndNoWorkerTwice) {
   ThreadPool pool(GetParam());
   ASSERT_EQ(pool.size(), GetParam());
-  std::vector<int> calls(GetParam(), 0);
   for (int i = 0; i < 2000; ++i) {
+    std::vector<std::atomic<int>> calls(GetParam());
     pool.run([&](int worker) { ++calls[worker]; });
+    EXPECT_EQ(calls[0].load(), 1);
+    for (const auto& count : calls) EXPECT_LE(count.load(), 1);
   }
-  EXPECT_EQ(calls, std::vector<int>(GetParam(), 2000));
+}
+
+/// Waits inside a run until every worker of the pool is in it.
+void gather(const ThreadPool& pool, std::atomic<int>& inside) {
+  inside.fetch_add(1);
+  while (inside.load() < pool.size()) std::this_thread::yield();
+}
+
+TEST_P(ThreadPoolTest, EveryWorkerComesWhenThereIsTime) {
+  ThreadPool pool(GetParam());
+  for (int i = 0; i < 100; ++i) {
+    std::atomic<int> inside{0};
+    pool.run([&](int) { gather(pool, inside); });
+    EXPECT_EQ(inside.load(), GetParam());
+  }
 }
 
 TEST_P(ThreadPoolTest, CallerIsWorkerZero) {
@@ -38,7 +55,9 @@ TEST_P(ThreadPoolTest, BarrierSeparatesPhases) {
   const int phases = 500;
   std::vector<std::atomic<int>> count(phases);
   std::atomic<bool> ordered{true};
+  std::atomic<int> inside{0};
   pool.run([&](int) {
+    gather(pool, inside);
     for (int phase = 0; phase < phases; ++phase) {
       count[phase].fetch_add(1);
       pool.barrier();
@@ -48,20 +67,40 @@ TEST_P(ThreadPoolTest, BarrierSeparatesPhases) {
   EXPECT_TRUE(ordered);
 }
 
+TEST_P(ThreadPoolTest, WhoComesLateFindsBarriersPassable) {
+  ThreadPool pool(GetParam());
+  for (int i = 0; i < 2000; ++i) {
+    std::atomic<int> before{0};
+    std::atomic<int> after{0};
+    std::atomic<bool> ordered{true};
+    pool.run([&](int) {
+      before.fetch_add(1);
+      pool.barrier();
+      const int inside = before.load();
+      after.fetch_add(1);
+      pool.barrier();
+      if (before.load() != inside || after.load() != inside) ordered = false;
+    });
+    EXPECT_TRUE(ordered);
+  }
+}
+
 TEST_P(ThreadPoolTest, WakesParkedWorkers) {
   ThreadPool pool(GetParam());
   for (int i = 0; i < 5; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    std::atomic<int> calls{0};
-    pool.run([&](int) { calls.fetch_add(1); });
-    EXPECT_EQ(calls.load(), GetParam());
+    std::atomic<int> inside{0};
+    pool.run([&](int) { gather(pool, inside); });
+    EXPECT_EQ(inside.load(), GetParam());
   }
 }
 
 TEST_P(ThreadPoolTest, WaitsForSlowWorkers) {
   ThreadPool pool(GetParam());
+  std::atomic<int> inside{0};
   std::atomic<int> done{0};
   pool.run([&](int worker) {
+    gather(pool, inside);
     if (worker != 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     done.fetch_add(1);
   });

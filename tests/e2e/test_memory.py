@@ -17,11 +17,12 @@ class PeakMemory:
     """Watches the memory that a process shares with no other: `peak` is the most it had so far."""
 
     def __init__(self, process: int):
-        self.rollup, self.peak, self.ended = Path(f"/proc/{process}/smaps_rollup"), 0, False
+        self.rollup, self.peak = Path(f"/proc/{process}/smaps_rollup"), 0
+        self.ended = threading.Event()
         self.thread = threading.Thread(target=self._watch)
 
     def _watch(self):
-        while not self.ended:
+        while not self.ended.wait(0.005):
             private = (int(line.split()[1]) for line in self.rollup.read_text().splitlines()
                        if line.startswith("Private_"))
             self.peak = max(self.peak, 1024 * sum(private))
@@ -31,7 +32,7 @@ class PeakMemory:
         return self
 
     def __exit__(self, *_):
-        self.ended = True
+        self.ended.set()
         self.thread.join()
 
 
