@@ -1,9 +1,8 @@
-"""Our speed beside llama.cpp's on the same file, measured in turns in one run.
-
-The peer is the llama.cpp source that the package of requirements/peer-source.txt carries, built
-natively once under .cache/peers. Speeds of a shared machine drift, so only the ratios count."""
+"""Our speed beside llama.cpp's on the same files, measured in turns in one run, with what the
+machine allows. Speeds of a shared machine drift, so only the ratios count."""
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -12,82 +11,156 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-REQUIREMENT = ROOT / "requirements" / "peer-source.txt"
-VERSION = REQUIREMENT.read_text(encoding="utf-8").split("==")[1].split()[0]
-PEER = ROOT / ".cache" / "peers" / VERSION
-PROGRAMS = ("llama-bench", "llama-perplexity", "llama-server", "llama-completion")
-# No code for a curl, TLS, web page or test that the comparison does not need.
-SETTINGS = ("-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF",
-            "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF", "-DLLAMA_BUILD_TESTS=OFF",
-            "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_UI=OFF", "-DGGML_CCACHE=OFF")
+from peer_build import ROOT, VERSION, build_peer, run
+from peer_plot import plot
+from peer_servers import Server
+
+OURS = ROOT / "build" / "espalier"
+LIMITS = ROOT / "build" / "bench" / "machine_limits"
+CLIENTS = 8
+SERVER_CONTEXT = 2048
+BUSY_LIMIT_S = 120
 
 
-def run(command: list, log: Path | None = None) -> str:
-    """The command's standard output; ends the program with the log's tail when it fails."""
-    if log is None:
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0:
-            sys.exit(f"bench peers: {command[0]} ended with status {done.returncode}")
-        return done.stdout
-    with log.open("w", encoding="utf-8") as output:
-        code = subprocess.run(command, stdout=output, stderr=output, check=False).returncode
-    if code != 0:
-        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
-        sys.exit("\n".join([*tail, f"bench peers: {command[0]} failed; all of it: {log}"]))
-    return ""
+@dataclass
+class Case:
+    """One thing measured. `samples` grows by one of each side per pair; where `lower_is_better`,
+    the ratio is turned round, so that more than 1 always is in our favour."""
+
+    name: str
+    unit: str = "tokens/s"
+    lower_is_better: bool = False
+    samples: dict[str, list[float]] = field(default_factory=lambda: {"ours": [], "peer": []})
+
+    def ratio(self) -> float:
+        ours, peer = (statistics.median(self.samples[who]) for who in ("ours", "peer"))
+        return (peer / ours if self.lower_is_better else ours / peer) if ours and peer else 0.0
+
+    def row(self) -> str:
+        cells = [f"{statistics.median(v):.4g} ({min(v):.4g}–{max(v):.4g})" if v else "not measured"
+                 for v in (self.samples["ours"], self.samples["peer"])]
+        return f"| {self.name}, {self.unit} | {cells[0]} | {cells[1]} | {self.ratio():.2f} |"
 
 
-def fetch_source() -> None:
-    """Unpacks vendor/llama.cpp of the pinned source package to PEER/source."""
-    source = PEER / "source"
-    if source.exists():
-        return
-    print(f"* Fetching the peer's source (llama-cpp-python {VERSION})", file=sys.stderr)
-    with tempfile.TemporaryDirectory(dir=PEER) as scratch:
-        run([sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps",
-             "--no-binary", ":all:", "--no-build-isolation", "--require-hashes", "-d", scratch,
-             "-r", str(REQUIREMENT)], PEER / "fetch.log")
-        archive = next(Path(scratch).glob("*.tar.gz"))
-        folder = f"{archive.name.removesuffix('.tar.gz')}/vendor/llama.cpp"
-        run(["tar", "-xzf", str(archive), "-C", scratch, folder])
-        (Path(scratch) / folder).rename(source)
+class Programs:
+    """Runs the two programs with the settings that both share."""
+
+    def __init__(self, binaries: Path, options: argparse.Namespace, model: str):
+        self.binaries, self.options, self.model = binaries, options, model
+
+    def bench(self, who: str, prompt: int, gen: int, depth: int, limit_s: float | None = None):
+        """Tokens per second of a prefill (gen 0) or of decoding (prompt 0)."""
+        threads = str(self.options.threads)
+        if who == "ours":
+            output = run([OURS, "bench", "--model", self.model, "--json", "--threads", threads,
+                          "--prompt", prompt, "--gen", gen, "--depth", depth, "--repeat", 1],
+                         limit_s=limit_s)
+            kind = "prefill" if gen == 0 else "decode"
+            return json.loads(output)[f"{kind}_tokens_per_s"] if output else 0.0
+        output = run([self.binaries / "llama-bench", "-m", self.model, "-t", threads, "-r", 1,
+                      "-p", prompt, "-n", gen, "-d", depth, "-o", "json",
+                      "-fa", self.options.flash_attention], limit_s=limit_s)
+        return json.loads(output)[0]["avg_ts"] if output else 0.0
+
+    def server(self, who: str, slots: int) -> Server:
+        threads = str(self.options.threads)
+        if who == "ours":
+            return Server([str(OURS), "serve", "--model", self.model, "--threads", threads,
+                           "--context", str(SERVER_CONTEXT), "--max-running", str(slots)])
+        # The peer divides its context among its slots.
+        return Server([str(self.binaries / "llama-server"), "-m", self.model, "-t", threads,
+                       "-c", str(SERVER_CONTEXT * slots), "-np", str(slots), "--no-webui"])
 
 
-def build_peer() -> Path:
-    """The folder with the peer's programs, built if need be."""
-    binaries = PEER / "build" / "bin"
-    if all((binaries / name).exists() for name in PROGRAMS):
-        return binaries
-    PEER.mkdir(parents=True, exist_ok=True)
-    fetch_source()
-    print("* Building the peer (once; tens of minutes on 2 cores)", file=sys.stderr)
-    run(["cmake", "-S", str(PEER / "source"), "-B", str(PEER / "build"), "-G", "Ninja", *SETTINGS],
-        PEER / "cmake.log")
-    run(["ninja", "-C", str(PEER / "build"), "-j", str(os.cpu_count()), *PROGRAMS],
-        PEER / "ninja.log")
-    return binaries
+@contextlib.contextmanager
+def busy_loops(count: int):
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
-def measure_peer(binaries: Path, options: argparse.Namespace) -> dict[str, float]:
-    output = run([str(binaries / "llama-bench"), "-m", options.model, "-p", str(options.prompt),
-                  "-n", str(options.gen), "-t", str(options.threads), "-r", "1", "-o", "json",
-                  "-fa", str(options.flash_attention)])
-    speeds = {}
-    for test in json.loads(output):
-        speeds["prefill" if test["n_gen"] == 0 else "decode"] = test["avg_ts"]
-    return speeds
+def in_turns(case: Case, pairs: int, measure) -> Case:
+    """Fills the case by calling measure(who) for the peer and for us, `pairs` times each."""
+    for pair in range(pairs):
+        for who in ("peer", "ours"):
+            print(f"\r\033[K  {case.name}: {pair + 1} of {pairs}, {who}", end="", file=sys.stderr)
+            case.samples[who].append(measure(who))
+    print("\r\033[K", end="", file=sys.stderr)
+    print(case.row(), flush=True)
+    return case
 
 
-def measure_ours(options: argparse.Namespace) -> dict[str, float]:
-    output = run([str(ROOT / "build" / "espalier"), "bench", "--model", options.model, "--json",
-                  "--prompt", str(options.prompt), "--gen", str(options.gen), "--threads",
-                  str(options.threads), "--repeat", "1"])
-    result = json.loads(output)
-    return {case: result[f"{case}_tokens_per_s"] for case in ("prefill", "decode")}
+def bench_cases(programs: Programs, options: argparse.Namespace) -> list[Case]:
+    gen = 32 if options.quick else 128
+    plan = [(f"prefill {n}", n, 0, 0) for n in (64, 512, 2048)]
+    plan += [(f"decode {gen} at depth {d}", 0, gen, d) for d in (0, 2048, 7936 - gen)]
+    cases = []
+    for name, prompt, count, depth in plan:
+        # The deepest case takes the peer most of a minute each time.
+        pairs = 1 if options.quick and depth > 2048 else options.pairs
+        sizes = (prompt, count, depth)
+        cases.append(in_turns(Case(name), pairs,
+                              lambda who, sizes=sizes: programs.bench(who, *sizes)))
+    return cases
+
+
+def busy_case(programs: Programs, options: argparse.Namespace) -> Case:
+    """Decoding while as many other programs as threads want the processors. A run that is not
+    done in time counts as done then."""
+    gen = 16
+
+    def measure(who: str) -> float:
+        return programs.bench(who, 0, gen, 0, limit_s=BUSY_LIMIT_S) or gen / BUSY_LIMIT_S
+
+    with busy_loops(options.threads):
+        return in_turns(Case(f"decode {gen} beside {options.threads} busy loops"),
+                        1 if options.quick else options.pairs, measure)
+
+
+def server_cases(programs: Programs, options: argparse.Namespace) -> list[Case]:
+    def start_and_memory(who: str) -> float:
+        server = programs.server(who, 1)
+        try:
+            server.complete("word " * (SERVER_CONTEXT - 64), 16)
+            memory.samples[who].append(server.private_mb())
+            return server.start_s
+        finally:
+            server.stop()
+
+    memory = Case(f"private memory after a prompt of {SERVER_CONTEXT - 64} words", "MB", True)
+    start = in_turns(Case("start to the first /health 200", "s", True), options.pairs,
+                     start_and_memory)
+    print(memory.row())
+    tokens = 32 if options.quick else 128
+    with contextlib.ExitStack() as stack:
+        servers = {who: programs.server(who, CLIENTS) for who in ("peer", "ours")}
+        for server in servers.values():
+            stack.callback(server.stop)
+            server.complete("Warm up", 4)
+        together = in_turns(Case(f"{CLIENTS} clients decoding {tokens} each, all together"),
+                            options.pairs,
+                            lambda who: servers[who].complete_together(CLIENTS, tokens))
+    return [start, memory, together]
+
+
+def perplexity_case(programs: Programs, text: str) -> Case:
+    def measure(who: str) -> float:
+        if who == "ours":
+            output = run([OURS, "perplexity", "--model", programs.model, "--text", text,
+                          "--context", 512, "--json"])
+            return json.loads(output)["perplexity"]
+        output = run([programs.binaries / "llama-perplexity", "-m", programs.model, "-f", text,
+                      "-c", 512, "-t", programs.options.threads], merge_errors=True)
+        return float(output.rsplit("PPL = ", 1)[1].split()[0])
+
+    return in_turns(Case("perplexity", "lower is better", True), 1, measure)
 
 
 def processor() -> str:
@@ -97,57 +170,83 @@ def processor() -> str:
     return platform.machine()
 
 
-def report(samples: dict[str, dict[str, list[float]]], options: argparse.Namespace) -> None:
-    """Prints medians, extremes and the ratio, and writes them with the machine to a file."""
-    sizes = {"prefill": options.prompt, "decode": options.gen}
-    print("| Case, tokens/s | Espalier | llama.cpp | Ratio |\n|---|---|---|---|")
-    ratios = {}
-    for case, size in sizes.items():
-        ours, peer = (statistics.median(samples[who][case]) for who in ("ours", "peer"))
-        ratios[case] = ours / peer
-        cells = [f"{statistics.median(v):.1f} ({min(v):.1f}–{max(v):.1f})"
-                 for v in (samples["ours"][case], samples["peer"][case])]
-        print(f"| {case} {size} | {cells[0]} | {cells[1]} | {ratios[case]:.2f} |")
-    commit = run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
+def describe_limits(limits: dict) -> str:
+    one, all_threads = limits["read_gb_per_s"]
+    one_dot, all_dot = limits["int8_gop_per_s"]
+    return (f"This machine reads {one} GB/s with one thread and {all_threads} with "
+            f"{limits['threads']}, and does {one_dot} and {all_dot} G int8 operations/s "
+            f"({limits['int8_instructions']}).")
+
+
+def busy_share(cases: list[Case]) -> str:
+    """What is left of each side's own speed beside busy loops."""
+    alone, beside = (next(case for case in cases if text in case.name)
+                     for text in ("at depth 0", "busy loops"))
+    shares = {who: statistics.median(beside.samples[who]) / statistics.median(alone.samples[who])
+              for who in ("ours", "peer")}
+    return (f"Beside busy loops we keep {shares['ours']:.2f} of our own speed, "
+            f"the peer {shares['peer']:.2f} of its.")
+
+
+def measure_model(binaries: Path, options: argparse.Namespace, model: str) -> dict:
+    programs = Programs(binaries, options, model)
+    print(f"\n{Path(model).name}\n\n| Case | Espalier | llama.cpp | Ratio |\n|---|---|---|---|",
+          flush=True)
+    cases = bench_cases(programs, options)
+    cases.append(busy_case(programs, options))
+    cases += server_cases(programs, options)
+    if options.text:
+        cases.append(perplexity_case(programs, options.text))
+    print(f"\n{busy_share(cases)}")
+    size = Path(model).stat().st_size
+    return {"model": Path(model).name, "bytes": size,
+            "cases": [{"name": case.name, "unit": case.unit, "samples": case.samples,
+                       "ratio": case.ratio()} for case in cases]}
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./dev bench peers", description=__doc__)
+    parser.add_argument("--default-model", help=argparse.SUPPRESS)
+    parser.add_argument("--model", action="append", help="GGUF file that both read; may be repeated"
+                        " (default: the default model)")
+    parser.add_argument("--pairs", type=int, help="runs of each, in turns (default: 5; quick: 3)")
+    parser.add_argument("--quick", action="store_true", help="shorter cases, about 10 minutes")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--flash-attention", type=int, choices=(0, 1), default=1,
+                        help="the peer's setting")
+    parser.add_argument("--text", help="also compare the perplexity of this file")
+    parser.add_argument("--peer", type=Path, help="folder with the peer's programs already built")
+    parser.add_argument("--build-only", action="store_true", help="only fetch and build the peer")
+    options = parser.parse_args()
+    options.pairs = options.pairs or (3 if options.quick else 5)
+    options.model = options.model or [options.default_model]
+    return options
+
+
+def main() -> None:
+    options = parse_options()
+    if not options.peer and not shutil.which("cmake"):
+        sys.exit("bench peers: cmake is missing; run ./dev build first.")
+    binaries = options.peer or build_peer()
+    if options.build_only:
+        print(binaries)
+        return
+    limits = json.loads(run([LIMITS, options.threads]))
     now = datetime.datetime.now(datetime.timezone.utc)
-    record = {"date": now.isoformat(timespec="seconds"), "commit": commit,
-              "processor": processor(), "model": Path(options.model).name,
-              "peer": f"llama.cpp of llama-cpp-python {VERSION}", "threads": options.threads,
-              "flash_attention": options.flash_attention, "sizes": sizes, "samples": samples,
-              "ratios": ratios}
+    record = {"date": now.isoformat(timespec="seconds"),
+              "commit": run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"]).strip(),
+              "processor": processor(), "threads": options.threads, "limits": limits,
+              "peer": f"llama.cpp of llama-cpp-python {VERSION}",
+              "flash_attention": options.flash_attention,
+              "models": [measure_model(binaries, options, model) for model in options.model]}
     results = ROOT / "bench" / "results"
     results.mkdir(parents=True, exist_ok=True)
     path = results / f"peers-{now:%Y%m%d-%H%M%S}.json"
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print(f"{processor()}, {options.threads} threads, {options.pairs} runs of each in turns; "
-          f"samples in {path.relative_to(ROOT)}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="./dev bench peers", description=__doc__)
-    parser.add_argument("--model", required=True, help="GGUF file that both read")
-    parser.add_argument("--pairs", type=int, default=5, help="runs of each, in turns")
-    parser.add_argument("--prompt", type=int, default=512, help="tokens of the prefill case")
-    parser.add_argument("--gen", type=int, default=128, help="tokens of the decode case")
-    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--flash-attention", type=int, choices=(0, 1), default=1,
-                        help="the peer's setting")
-    parser.add_argument("--build-only", action="store_true", help="only fetch and build the peer")
-    options = parser.parse_args()
-    if not shutil.which("cmake"):
-        sys.exit("bench peers: cmake is missing; run ./dev build first.")
-    binaries = build_peer()
-    if options.build_only:
-        print(binaries)
-        return
-    samples = {who: {"prefill": [], "decode": []} for who in ("ours", "peer")}
-    for pair in range(options.pairs):
-        for who, speeds in (("peer", measure_peer(binaries, options)),
-                            ("ours", measure_ours(options))):
-            for case, speed in speeds.items():
-                samples[who][case].append(speed)
-        print(f"  pair {pair + 1} of {options.pairs} done", file=sys.stderr)
-    report(samples, options)
+    path.with_suffix(".svg").write_text(plot(record), encoding="utf-8")
+    print(f"\n{processor()}, {options.threads} threads, median (least–most) of {options.pairs} "
+          f"runs of each in turns. {describe_limits(limits)}\nSamples and a plot: "
+          f"{path.relative_to(ROOT)}, .svg")
 
 
 if __name__ == "__main__":
