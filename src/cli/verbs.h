@@ -16,6 +16,7 @@ void add_generate(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_render(CLI::App& app, Action& action);
+void add_parse_tools(CLI::App& app, Action& action);
 void add_logits(CLI::App& app, Action& action);
 void add_perplexity(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
