@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/short_turns.h"
 #include "cli/verbs.h"
 
 namespace espalier::cli {
@@ -74,6 +75,7 @@ int run(int argc, char** argv) {
     if (error.get_exit_code() == 0) return app.exit(error);
     return fail(usage, std::string(error.what()) + " (see espalier --help)");
   }
+  base::ask_for_short_turns();
   try {
     action();
     std::cout.flush();
