@@ -308,10 +308,16 @@ void check(bool fits, const std::string& message) {
   }
 }
 
-}  // namespace
+/// A product ready to be computed.
+struct PreparedProduct {
+  LinearWork work;
+  mx::Shape shape;
+  mx::Dtype dtype;
+  std::vector<mx::array> inputs;
+};
 
-mx::array linear(const mx::array& x, const std::vector<PackedMatrix>& weights,
-                 const LinearOptions& options, bool f32_output) {
+PreparedProduct prepare_product(const mx::array& x, const std::vector<PackedMatrix>& weights,
+                                const LinearOptions& options, bool f32_output) {
   check(x.ndim() == 2 && !weights.empty(), "x of two dimensions and at least one matrix");
   element_type(x.dtype());
   LinearWork work{.matrices = {},
@@ -354,8 +360,23 @@ mx::array linear(const mx::array& x, const std::vector<PackedMatrix>& weights,
           "a residual of the result's shape and x's dtype");
     inputs.push_back(*options.residual);
   }
-  return make_node(std::move(work), mx::Shape{x.shape(0), outputs},
-                   f32_output ? mx::float32 : x.dtype(), std::move(inputs));
+  return {std::move(work), mx::Shape{x.shape(0), outputs}, f32_output ? mx::float32 : x.dtype(),
+          std::move(inputs)};
+}
+
+}  // namespace
+
+mx::array linear(const mx::array& x, const std::vector<PackedMatrix>& weights,
+                 const LinearOptions& options, bool f32_output) {
+  PreparedProduct product = prepare_product(x, weights, options, f32_output);
+  return make_node(std::move(product.work), std::move(product.shape), product.dtype,
+                   std::move(product.inputs));
+}
+
+mx::array linear_now(const mx::array& x, const std::vector<PackedMatrix>& weights,
+                     const LinearOptions& options, bool f32_output) {
+  const PreparedProduct product = prepare_product(x, weights, options, f32_output);
+  return run_now(product.work, product.shape, product.dtype, product.inputs);
 }
 
 }  // namespace espalier::kernels

@@ -57,6 +57,10 @@ struct LinearOptions {
 mlx::core::array linear(const mlx::core::array& x, const std::vector<PackedMatrix>& weights,
                         const LinearOptions& options = {}, bool f32_output = false);
 
+/// The same at once, on data that is there: for use inside a primitive.
+mlx::core::array linear_now(const mlx::core::array& x, const std::vector<PackedMatrix>& weights,
+                            const LinearOptions& options = {}, bool f32_output = false);
+
 /// The same value by dequantizing to f32 and plain MLX operations (activations f32): the reference
 /// of tests, and what runs where there is no kernel.
 mlx::core::array linear_ops(const mlx::core::array& x, const std::vector<PackedMatrix>& weights,

@@ -81,6 +81,18 @@ std::vector<mlx::core::array> make_nodes(Work work, std::vector<mlx::core::Shape
       inputs);
 }
 
+/// The work done at once on data that is there: for use inside another `Work::operator()`.
+template <class Work>
+mlx::core::array run_now(const Work& work, mlx::core::Shape shape, mlx::core::Dtype dtype,
+                         const std::vector<mlx::core::array>& inputs) {
+  mlx::core::array output(std::move(shape), dtype, nullptr, {});
+  output.set_data(mlx::core::allocator::malloc(output.nbytes()));
+  output.set_status(mlx::core::array::Status::available);
+  std::vector<mlx::core::array> outputs = {output};
+  work(inputs, outputs);
+  return output;
+}
+
 /// `array` itself when its elements lie in row order without gaps, else a copy that does. For use
 /// inside `Work::operator()`, where the data is there; copies one element at a time, since callers
 /// pass contiguous arrays in all but odd cases.

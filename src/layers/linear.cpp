@@ -36,15 +36,18 @@ std::size_t Linear::bytes() const {
 
 mx::array join(const mx::array& residual, const Join& join, const Linear& projection,
                const mx::array& x) {
+  if (join.scale == 1.0F && !join.norm) {
+    return projection(x, {.residual = residual});
+  }
+  return layers::join(residual, join, projection(x));
+}
+
+mx::array join(const mx::array& residual, const Join& join, const mx::array& y) {
   if (join.scale != 1.0F) {
-    const mx::array y = projection(x);
     const mx::array branch = join.norm ? (*join.norm)(y) : y;
     return residual + branch * mx::array(join.scale, branch.dtype());
   }
-  if (join.norm) {
-    return (*join.norm)(projection(x), residual);
-  }
-  return projection(x, {.residual = residual});
+  return join.norm ? (*join.norm)(y, residual) : residual + y;
 }
 
 }  // namespace espalier::layers

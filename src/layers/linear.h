@@ -53,4 +53,8 @@ struct Join {
 mlx::core::array join(const mlx::core::array& residual, const Join& join, const Linear& projection,
                       const mlx::core::array& x);
 
+/// The same for a part `y` [T, D] that is computed already.
+mlx::core::array join(const mlx::core::array& residual, const Join& join,
+                      const mlx::core::array& y);
+
 }  // namespace espalier::layers

@@ -1,16 +1,12 @@
 #include "layers/mlp.h"
 
-#include <numbers>
-#include <optional>
 #include <stdexcept>
 #include <vector>
 
 namespace espalier::layers {
-namespace {
 
 namespace mx = mlx::core;
 
-/// The linear kernel's own epilogue for a gated pair; nothing where it has none.
 std::optional<kernels::Gate> fused_gate(Activation activation) {
   switch (activation) {
     case Activation::silu:
@@ -21,50 +17,51 @@ std::optional<kernels::Gate> fused_gate(Activation activation) {
       return kernels::Gate::gelu_erf;
     case Activation::relu:
       return kernels::Gate::relu;
-    case Activation::relu_squared:
+    default:
       return std::nullopt;
   }
-  throw std::logic_error("[fused_gate] unknown activation");
 }
 
-mx::array constant(double value) { return mx::array(static_cast<float>(value)); }
-
-mx::array activate_f32(const mx::array& x, Activation activation) {
+kernels::ElementFunction element_function(Activation activation) {
+  using Kind = kernels::ElementFunction::Kind;
+  constexpr float clamped_swish_slope = 1.702F;
+  constexpr float clamped_swish_limit = 7.0F;
   switch (activation) {
     case Activation::silu:
-      return x * mx::sigmoid(x);
-    case Activation::gelu_tanh: {
-      const mx::array cubed = constant(0.044715) * x * x * x;
-      const mx::array inner =
-          constant(std::numbers::sqrt2 * std::numbers::inv_sqrtpi) * (x + cubed);
-      return constant(0.5) * x * (constant(1) + mx::tanh(inner));
-    }
+      return {.kind = Kind::silu};
+    case Activation::gelu_tanh:
+      return {.kind = Kind::gelu_tanh};
     case Activation::gelu_erf:
-      return constant(0.5) * x * (constant(1) + mx::erf(x * constant(1 / std::numbers::sqrt2)));
+      return {.kind = Kind::gelu_erf};
+    case Activation::gelu_quick:
+      return {.kind = Kind::gelu_quick};
     case Activation::relu:
-      return mx::maximum(x, constant(0));
+      return {.kind = Kind::relu};
     case Activation::relu_squared:
-      return mx::square(mx::maximum(x, constant(0)));
+      return {.kind = Kind::relu_squared};
+    case Activation::clamped_swish:
+      return {.kind = Kind::clamped_swish, .constants = {clamped_swish_slope, clamped_swish_limit}};
+    case Activation::xielu:
+      break;
   }
-  throw std::logic_error("[activate] unknown activation");
+  throw std::logic_error("[element_function] expected a function without learned constants");
 }
-
-}  // namespace
 
 mx::array Mlp::hidden(const mx::array& x, const Norm* norm) const {
   const bool gated = input.weights().size() == 2;
-  if (!gated) {
-    return activate(input(x, {.norm = norm}), activation);
+  const std::optional<kernels::Gate> gate =
+      gated ? fused_gate(activation) : std::optional<kernels::Gate>();
+  mx::array y = input(x, {.norm = norm, .gate = gate});
+  if (!gate) {
+    const kernels::ElementFunction function = learned ? *learned : element_function(activation);
+    if (gated) {
+      const std::vector<mx::array> halves = mx::split(y, 2, -1);
+      y = kernels::elementwise(halves[0], function, halves[1]);
+    } else {
+      y = kernels::elementwise(y, function);
+    }
   }
-  if (const std::optional<kernels::Gate> gate = fused_gate(activation)) {
-    return input(x, {.norm = norm, .gate = gate});
-  }
-  const std::vector<mx::array> halves = mx::split(input(x, {.norm = norm}), 2, -1);
-  return mx::contiguous(activate(halves[0], activation) * halves[1]);
-}
-
-mx::array activate(const mx::array& x, Activation activation) {
-  return mx::astype(activate_f32(mx::astype(x, mx::float32), activation), x.dtype());
+  return hidden_norm ? (*hidden_norm)(y) : y;
 }
 
 }  // namespace espalier::layers

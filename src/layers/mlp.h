@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "kernels/elementwise.h"
 #include "layers/activation.h"
 #include "layers/linear.h"
 #include "mlx/mlx.h"
@@ -11,12 +14,17 @@ struct Mlp {
   Linear input;  // {gate_proj, up_proj}, or up_proj alone
   Linear down_proj;
   Activation activation;
+  std::optional<kernels::ElementFunction> learned = {};  // xIELU's constants
+  std::optional<Norm> hidden_norm = {};                  // of what `hidden` returns
 
   /// norm(x) [T, D] up to the hidden layer, [T, hidden].
   mlx::core::array hidden(const mlx::core::array& x, const Norm* norm) const;
 };
 
-/// Element by element, in f32; the result has x's dtype.
-mlx::core::array activate(const mlx::core::array& x, Activation activation);
+/// The linear kernel's own epilogue for a gated pair; nothing where it has none.
+std::optional<kernels::Gate> fused_gate(Activation activation);
+
+/// The function as the elementwise kernel has it. An internal error for one with learned constants.
+kernels::ElementFunction element_function(Activation activation);
 
 }  // namespace espalier::layers

@@ -1,5 +1,6 @@
 #include "layers/weight_reader.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -30,7 +31,42 @@ std::vector<float> to_floats(std::span<const std::byte> bytes) {
   return values;
 }
 
+/// The wanted rows behind one another.
+std::vector<std::byte> copied_rows(std::span<const std::byte> matrix, const MatrixPart& part) {
+  const std::size_t row_bytes = matrix.size() / static_cast<std::size_t>(part.total_rows);
+  std::vector<std::byte> rows(row_bytes * part.rows.size());
+  for (std::size_t i = 0; i < part.rows.size(); ++i) {
+    std::memcpy(rows.data() + i * row_bytes,
+                matrix.data() + static_cast<std::size_t>(part.rows[i]) * row_bytes, row_bytes);
+  }
+  return rows;
+}
+
+/// The wanted columns of a matrix [columns, total_rows] of plain numbers, as rows.
+std::vector<std::byte> transposed_rows(std::span<const std::byte> matrix, const MatrixPart& part) {
+  const auto columns = static_cast<std::size_t>(part.columns);
+  const auto total = static_cast<std::size_t>(part.total_rows);
+  const std::size_t item = matrix.size() / (columns * total);
+  std::vector<std::byte> rows(item * columns * part.rows.size());
+  for (std::size_t k = 0; k < columns; ++k) {
+    for (std::size_t i = 0; i < part.rows.size(); ++i) {
+      std::memcpy(rows.data() + (i * columns + k) * item,
+                  matrix.data() + (k * total + static_cast<std::size_t>(part.rows[i])) * item,
+                  item);
+    }
+  }
+  return rows;
+}
+
 }  // namespace
+
+std::vector<int> number_range(int first, int count, int step) {
+  std::vector<int> numbers(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    numbers[i] = first + i * step;
+  }
+  return numbers;
+}
 
 WeightReader::WeightReader(std::shared_ptr<const arrays::TensorFile> file)
     : file_(std::move(file)) {}
@@ -65,8 +101,51 @@ kernels::PackedMatrix WeightReader::matrix_rows(const std::string& name, const R
   return packed;
 }
 
+kernels::PackedMatrix WeightReader::matrix_part(const std::string& name, const MatrixPart& part) {
+  std::vector<std::int64_t> shape = {part.total_rows, part.columns};
+  if (part.transposed) {
+    std::swap(shape[0], shape[1]);
+  }
+  if (part.count > 0) {
+    shape.insert(shape.begin(), part.count);
+  }
+  const arrays::TensorView& tensor = take(name, shape);
+  const std::size_t bytes = tensor.bytes.size() / static_cast<std::size_t>(std::max(part.count, 1));
+  const auto stack = tensor.bytes.subspan(bytes * static_cast<std::size_t>(part.index), bytes);
+  if (part.transposed && arrays::storage_traits(tensor.type).elements != 1) {
+    throw base::LoadError(path() + ": tensor '" + name + "' has type " +
+                          std::string(arrays::storage_traits(tensor.type).name) +
+                          ", expected f32, f16 or bf16.");
+  }
+  const std::vector<std::byte> copy =
+      part.transposed ? transposed_rows(stack, part) : copied_rows(stack, part);
+  arrays::TensorView view = tensor;
+  view.shape = {static_cast<std::int64_t>(part.rows.size()), part.columns};
+  view.bytes = copy;
+  kernels::PackedMatrix packed = kernels::pack(view);
+  view.bytes = stack;
+  file_->release(view);
+  return packed;
+}
+
 std::vector<float> WeightReader::vector(const std::string& name, int size) {
-  const arrays::TensorView& tensor = take(name, {size});
+  return values(name, {size});
+}
+
+std::vector<float> WeightReader::flat(const std::string& name, int size) {
+  const arrays::TensorView* tensor = file_->find(name);
+  std::int64_t count = 1;
+  for (const std::int64_t extent :
+       tensor == nullptr ? std::vector<std::int64_t>() : tensor->shape) {
+    count *= extent;
+  }
+  return values(
+      name, tensor != nullptr && count == size ? tensor->shape : std::vector<std::int64_t>{size});
+}
+
+std::vector<float> WeightReader::values(const std::string& name,
+                                        const std::vector<std::int64_t>& shape) {
+  const arrays::TensorView& tensor = take(name, shape);
   switch (tensor.type) {
     case arrays::StorageType::f32:
       return to_floats<float>(tensor.bytes);

@@ -22,6 +22,19 @@ struct RowRange {
   int total_rows;
 };
 
+/// A matrix [outputs, inputs] as part of a tensor.
+struct MatrixPart {
+  std::vector<int> rows;    // which outputs, in this order
+  int total_rows;           // outputs that the tensor holds
+  int columns;              // inputs
+  bool transposed = false;  // the tensor lies [inputs, outputs]
+  int index = 0;            // of a stack of `count` such matrices
+  int count = 0;            // 0: no stack
+};
+
+/// `count` numbers from `first` on, `step` apart.
+std::vector<int> number_range(int first, int count, int step = 1);
+
 /// Reads a checkpoint's tensors by name, checks their shapes, and remembers which were read. Pages
 /// of the file are given back once a tensor was copied. Every function throws `LoadError` naming
 /// file and tensor when it is missing or has another shape or a type that cannot be used. Used by
@@ -37,8 +50,14 @@ class WeightReader {
   kernels::PackedMatrix matrix(const std::string& name, int rows, int columns);
   /// Some rows of a matrix [range.total_rows, columns], packed.
   kernels::PackedMatrix matrix_rows(const std::string& name, const RowRange& range, int columns);
+  /// Any other part of a tensor as a matrix, packed. Transposed tensors must hold plain numbers.
+  kernels::PackedMatrix matrix_part(const std::string& name, const MatrixPart& part);
   /// A vector of plain numbers as f32 values.
   std::vector<float> vector(const std::string& name, int size);
+  /// The same of any shape, with `size` values.
+  std::vector<float> flat(const std::string& name, int size);
+  /// All values of a tensor of plain numbers.
+  std::vector<float> values(const std::string& name, const std::vector<std::int64_t>& shape);
 
   /// Names of the tensors that were not read, in file order.
   std::vector<std::string> unread() const;

@@ -19,39 +19,61 @@ constexpr std::array inert_keys = {
     "_attn_implementation_autoset",
     "_flash_attn_2_enabled",
     "_name_or_path",
+    "activation_dropout",
     "add_cross_attention",
     "architectures",
     "attention_dropout",
     "attention_probs_dropout_prob",
+    "attention_softmax_in_fp32",
     "attn_pdrop",
     "auto_map",
+    "aux_loss_alpha",
     "bad_words_ids",
     "bos_token_id",
     "cache_implementation",
     "chunk_size_feed_forward",
+    "classifier_dropout",
+    "dropout",
     "embd_pdrop",
     "embedding_dropout",
     "eod_token_id",
+    "ep_size",
     "finetuning_task",
     "hidden_dropout",
     "hidden_dropout_prob",
     "id2label",
+    "init_std",
     "initializer_range",
+    "input_jitter_noise",
     "is_decoder",
     "is_encoder_decoder",
     "keys_to_ignore_at_inference",
     "label2id",
+    "layerdrop",
     "max_window_layers",
     "mlp_dropout",
+    "num_nextn_predict_layers",
     "output_attentions",
     "output_hidden_states",
+    "output_router_logits",
     "pad_token_id",
     "pretraining_tp",
     "problem_type",
+    "reorder_and_upcast_attn",
     "resid_pdrop",
     "residual_dropout",
     "return_dict",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "router_z_loss_coef",
+    "scale_attention_softmax_in_fp32",
     "sep_token_id",
+    "seq_aux",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
     "task_specific_params",
     "tokenizer_class",
     "transformers.js_config",
@@ -118,6 +140,18 @@ int ConfigReader::integer(std::string_view key, std::optional<int> fallback) con
     fail(key, "is missing");
   }
   if (!value->is_number_integer() || *value < 0 || *value > std::numeric_limits<int>::max()) {
+    fail(key, "is " + value->dump() + ", expected a whole number");
+  }
+  return value->get<int>();
+}
+
+int ConfigReader::signed_integer(std::string_view key, int fallback) const {
+  const json* value = find(key);
+  if (value == nullptr) {
+    return fallback;
+  }
+  if (!value->is_number_integer() || *value < std::numeric_limits<int>::min() ||
+      *value > std::numeric_limits<int>::max()) {
     fail(key, "is " + value->dump() + ", expected a whole number");
   }
   return value->get<int>();

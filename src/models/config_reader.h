@@ -24,6 +24,8 @@ class ConfigReader {
 
   bool contains(std::string_view key) const;
   int integer(std::string_view key, std::optional<int> fallback = {}) const;
+  /// As `integer`, where negative numbers mean something.
+  int signed_integer(std::string_view key, int fallback) const;
   double number(std::string_view key, std::optional<double> fallback = {}) const;
   bool boolean(std::string_view key, std::optional<bool> fallback = {}) const;
   std::string string(std::string_view key, std::optional<std::string> fallback = {}) const;

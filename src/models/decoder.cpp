@@ -71,6 +71,9 @@ struct JoinFeedForward {
   mx::array operator()(const layers::Mlp& part) const {
     return layers::join(stream, how, part.down_proj, part.hidden(x, norm));
   }
+  mx::array operator()(const layers::Experts& part) const {
+    return layers::join(stream, how, part(norm == nullptr ? x : (*norm)(x)));
+  }
 };
 
 /// The stream [T, width] after the layer, from the stream before it and the mixed rows.
@@ -90,6 +93,7 @@ struct WeightBytes {
   std::size_t operator()(const layers::Mlp& part) const {
     return part.input.bytes() + part.down_proj.bytes();
   }
+  std::size_t operator()(const layers::Experts& part) const { return part.bytes(); }
 };
 
 }  // namespace

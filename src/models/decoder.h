@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "layers/attention.h"
+#include "layers/experts.h"
 #include "layers/mlp.h"
 #include "layers/weight_reader.h"
 #include "models/model.h"
@@ -18,7 +19,7 @@ namespace espalier::models {
 using Mixer = std::variant<std::monostate, layers::Attention>;
 
 /// The other part of a layer.
-using FeedForward = std::variant<std::monostate, layers::Mlp>;
+using FeedForward = std::variant<std::monostate, layers::Mlp, layers::Experts>;
 
 /// One layer's modules; see `LayerDescriptor`.
 struct DecoderLayer {

@@ -36,8 +36,8 @@ struct FeedForwardLoader {
     const TensorNames& names = builder.names();
     return load_mlp(builder, part, prefix, names.mlp_input, names.mlp_down);
   }
-  FeedForward operator()(const ExpertsDescriptor&) const {
-    throw std::logic_error("[load_decoder] a mixture of experts has no module");
+  FeedForward operator()(const ExpertsDescriptor& part) const {
+    return load_experts(builder, part, prefix);
   }
 };
 

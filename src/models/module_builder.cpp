@@ -46,7 +46,8 @@ mx::array ModuleBuilder::bias(const std::vector<std::string>& names,
 
 layers::Linear ModuleBuilder::linear(const std::string& prefix,
                                      const std::vector<std::string>& names,
-                                     const std::vector<int>& outputs, int inputs, bool with_bias) {
+                                     const std::vector<int>& outputs, int inputs, bool with_bias,
+                                     std::optional<layers::ActivationFormat> activations) {
   std::vector<std::string> full_names;
   for (const std::string& name : names) {
     full_names.push_back(prefix + name);
@@ -69,7 +70,7 @@ layers::Linear ModuleBuilder::linear(const std::string& prefix,
   if (with_bias) {
     biases = bias(full_names, fused ? std::vector<int>{total} : outputs);
   }
-  return layers::Linear(std::move(matrices), std::move(biases), activations_);
+  return layers::Linear(std::move(matrices), std::move(biases), activations.value_or(activations_));
 }
 
 layers::Mlp load_mlp(ModuleBuilder& builder, const MlpDescriptor& part, const std::string& prefix,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "layers/attention.h"
+#include "layers/experts.h"
 #include "layers/mlp.h"
 #include "layers/weight_reader.h"
 #include "models/descriptor.h"
@@ -33,7 +34,8 @@ class ModuleBuilder {
   mlx::core::array bias(const std::vector<std::string>& names, const std::vector<int>& sizes);
   /// Matrices with `outputs` rows each, from as many tensors or from one that holds them all.
   layers::Linear linear(const std::string& prefix, const std::vector<std::string>& names,
-                        const std::vector<int>& outputs, int inputs, bool with_bias);
+                        const std::vector<int>& outputs, int inputs, bool with_bias,
+                        std::optional<layers::ActivationFormat> activations = {});
 
  private:
   const Descriptor& descriptor_;
@@ -48,5 +50,8 @@ layers::Attention load_attention(ModuleBuilder& builder, const AttentionDescript
 /// `input` and `down` are the names of the matrices.
 layers::Mlp load_mlp(ModuleBuilder& builder, const MlpDescriptor& part, const std::string& prefix,
                      const std::vector<std::string>& input, const std::string& down);
+
+layers::Experts load_experts(ModuleBuilder& builder, const ExpertsDescriptor& part,
+                             const std::string& prefix);
 
 }  // namespace espalier::models

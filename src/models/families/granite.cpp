@@ -1,4 +1,5 @@
 #include "models/families/dense.h"
+#include "models/families/experts.h"
 #include "models/families/families.h"
 
 namespace espalier::models {
@@ -29,6 +30,24 @@ Descriptor read_granite(ConfigReader& config) {
                             .attention = config.number("attention_multiplier", 1),
                             .residual = config.number("residual_multiplier", 1),
                             .logits_divisor = config.number("logits_scaling", 1)});
+  return decoder;
+}
+
+// Granite 3 MoE: the experts' matrices stacked.
+Descriptor read_granitemoe(ConfigReader& config) {
+  Descriptor decoder = read_granite(config);
+  ExpertsDescriptor experts = softmax_experts(config, "intermediate_size");
+  experts.router.rule.normalize = true;
+  experts.layout = ExpertsDescriptor::Layout::stacked;
+  decoder.names.experts.router = "block_sparse_moe.router.layer";
+  decoder.names.experts.input = {"block_sparse_moe.input_linear"};
+  decoder.names.experts.down = "block_sparse_moe.output_linear";
+  if (const int shared = config.integer("shared_intermediate_size", 0); shared > 0) {
+    experts.shared = MlpDescriptor{.hidden = shared, .activation = experts.activation};
+    decoder.names.experts.shared_input = {"shared_mlp.input_linear"};
+    decoder.names.experts.shared_down = "shared_mlp.output_linear";
+  }
+  set_experts(decoder, experts);
   return decoder;
 }
 

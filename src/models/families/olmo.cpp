@@ -1,4 +1,5 @@
 #include "models/families/dense.h"
+#include "models/families/experts.h"
 #include "models/families/families.h"
 
 namespace espalier::models {
@@ -37,6 +38,21 @@ Descriptor read_olmo2(ConfigReader& config) {
     layer.attention().qk_norm =
         QkNormDescriptor{.scope = QkNormDescriptor::Scope::projection, .norm = norm};
   }
+  return decoder;
+}
+
+// OLMoE: norms over all heads of q and k together.
+Descriptor read_olmoe(ConfigReader& config) {
+  config.require_off("clip_qkv");
+  Descriptor decoder = read_llama(config);
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().qk_norm =
+        QkNormDescriptor{.scope = QkNormDescriptor::Scope::projection, .norm = decoder.final_norm};
+  }
+  ExpertsDescriptor experts = softmax_experts(config, "intermediate_size");
+  experts.router.rule.normalize = config.boolean("norm_topk_prob", false);
+  decoder.names.experts = expert_names("mlp");
+  set_experts(decoder, experts);
   return decoder;
 }
 
