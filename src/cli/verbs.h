@@ -20,6 +20,7 @@ void add_parse_tools(CLI::App& app, Action& action);
 void add_logits(CLI::App& app, Action& action);
 void add_perplexity(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
 void add_ls(CLI::App& app, Action& action);
 
 }  // namespace espalier::cli

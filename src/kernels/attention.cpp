@@ -24,8 +24,15 @@ namespace mx = mlx::core;
 /// Tasks per worker below which the rows of one tile are split over the keys as well.
 constexpr int tasks_per_worker = 6;
 
-int first_chunk(const AttentionSpan& span, int window) {
-  return window > 0 ? std::max(0, span.position - window + 1) / attention_chunk_tokens : 0;
+int first_chunk(const AttentionSpan& span, const AttentionCall& call) {
+  int first = 0;
+  if (call.window > 0) {
+    first = std::max(first, span.position - call.window + 1);
+  }
+  if (call.chunk > 0) {
+    first = std::max(first, span.position / call.chunk * call.chunk);
+  }
+  return first / attention_chunk_tokens;
 }
 
 int end_chunk(const AttentionSpan& span) {
@@ -62,7 +69,8 @@ void split_over_keys(Plan& plan, const AttentionCall& call, int wanted_tasks) {
   int chunks = 0;
   std::size_t floats = 0;
   const auto floats_per_chunk = [&](const AttentionTask& task) {
-    return static_cast<std::size_t>(partial_floats(task.span.count * call.group, call.stride));
+    return static_cast<std::size_t>(
+        partial_floats(task.span.count * call.group, call.value_stride));
   };
   for (const AttentionTask& task : whole) {
     chunks += task.last_chunk - task.first_chunk;
@@ -92,7 +100,7 @@ Plan make_plan(const AttentionBatch& batch, const AttentionCall& call, int worke
         [&](const AttentionSpan& span) { plan.prepare.push_back(span); });
     cut(sequence, call.kv_heads, attention_tile_positions(call.group), 0,
         [&](const AttentionSpan& span) {
-          plan.attend.push_back({span, first_chunk(span, call.window), end_chunk(span), nullptr});
+          plan.attend.push_back({span, first_chunk(span, call), end_chunk(span), nullptr});
         });
   }
   const int enough_tasks = tasks_per_worker * workers;
@@ -109,7 +117,8 @@ Plan make_plan(const AttentionBatch& batch, const AttentionCall& call, int worke
 
 void run_plan(const Plan& plan, const AttentionCall& call, base::ThreadPool& pool) {
   const AttentionCpu& cpu = attention_cpu();
-  const std::size_t scratch_floats = attention_scratch_floats(call.group, call.stride);
+  const std::size_t scratch_floats =
+      attention_scratch_floats(call.group, call.stride, call.value_stride);
   const auto scratch = std::make_unique_for_overwrite<float[]>(scratch_floats * pool.size());
   base::TileCounter prepare(plan.prepare.size());
   base::TileCounter attend(plan.attend.size());
@@ -133,8 +142,8 @@ void run_plan(const Plan& plan, const AttentionCall& call, base::ThreadPool& poo
   });
 }
 
-/// The attention node. Inputs: qkv, keys, values, then those of q norm weight, k norm weight and
-/// rope table that the options ask for; outputs: the result, keys, values.
+/// The attention node. Inputs: qkv, keys, values, then those of q, k and v norm weight, rope table,
+/// sinks, slopes and query factors that the options ask for; outputs: the result, keys, values.
 struct Attention {
   static constexpr const char* name = "Attention";
 
@@ -142,13 +151,22 @@ struct Attention {
   int heads;
   int kv_heads;
   int head_dim;
+  int value_dim;
   float scale;
   int window;
+  int chunk;
   float softcap;
   std::optional<float> q_eps;
   std::optional<float> k_eps;
+  std::optional<float> v_eps;
   int rope_dims;  // 0: none
   bool rope_interleaved;
+  bool norm_after_rope;
+  bool has_sinks;
+  bool has_slopes;
+  bool has_query_factors;
+  bool values_in_keys;
+  bool shared_kv;
 
   void allocate(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
     outputs[0].set_data(mx::allocator::malloc(outputs[0].nbytes()));
@@ -186,20 +204,32 @@ struct Attention {
     call.group = heads / kv_heads;
     call.head_dim = head_dim;
     call.stride = (head_dim + 15) / 16 * 16;
+    call.value_dim = value_dim;
+    call.value_stride = (value_dim + 15) / 16 * 16;
+    call.value_offset = values_in_keys ? rope_dims : -1;
+    call.chunk = chunk;
     call.scale = scale;
     call.window = window;
     call.softcap = softcap;
     call.io_type = element_type(inputs[0].dtype());
     call.kv_type = element_type(inputs[1].dtype());
     call.qkv = inputs[0].data<void>();
+    call.qkv_columns = inputs[0].shape(1);
     call.out = outputs[0].data<void>();
     call.keys = outputs[1].data<void>();
     call.values = outputs[2].data<void>();
     call.q_weight = optional_input(q_eps.has_value());
     call.k_weight = optional_input(k_eps.has_value());
+    call.v_weight = optional_input(v_eps.has_value());
     call.rope = optional_input(rope_dims > 0);
+    call.sinks = optional_input(has_sinks);
+    call.alibi_slopes = optional_input(has_slopes);
+    call.query_factors = optional_input(has_query_factors);
     call.q_eps = q_eps.value_or(0.0F);
     call.k_eps = k_eps.value_or(0.0F);
+    call.v_eps = v_eps.value_or(0.0F);
+    call.norm_after_rope = norm_after_rope;
+    call.shared_kv = shared_kv;
     call.rope_dims = rope_dims;
     call.rope_interleaved = rope_interleaved;
     return call;
@@ -220,29 +250,43 @@ mx::array attention(const mx::array& qkv, KvLayer& layer,
       .heads = options.heads,
       .kv_heads = options.kv_heads,
       .head_dim = options.head_dim,
+      .value_dim = options.values(),
       .scale = options.scale,
       .window = options.window,
+      .chunk = options.chunk,
       .softcap = options.softcap,
       .q_eps = options.q_norm ? std::optional(options.q_norm->eps) : std::nullopt,
       .k_eps = options.k_norm ? std::optional(options.k_norm->eps) : std::nullopt,
+      .v_eps = options.v_norm ? std::optional(options.v_norm->eps) : std::nullopt,
       .rope_dims = rotates ? options.rope->dims : 0,
       .rope_interleaved = rotates && options.rope->interleaved,
+      .norm_after_rope = options.norm_after_rope,
+      .has_sinks = options.sinks.has_value(),
+      .has_slopes = options.alibi_slopes.has_value(),
+      .has_query_factors = options.query_factors.has_value(),
+      .values_in_keys = options.values_in_keys,
+      .shared_kv = options.shared_kv,
   };
   const std::vector<mx::Shape> shapes = {
-      {qkv.shape(0), options.heads * options.head_dim}, layer.keys.shape(), layer.values.shape()};
+      {qkv.shape(0), options.heads * options.values()}, layer.keys.shape(), layer.values.shape()};
   const std::vector<mx::Dtype> dtypes = {qkv.dtype(), layer.keys.dtype(), layer.values.dtype()};
   // The node's inputs must become the only owners of the pool.
   std::vector<mx::array> inputs = {qkv};
   inputs.push_back(std::move(layer.keys));
   inputs.push_back(std::move(layer.values));
-  if (options.q_norm) {
-    inputs.push_back(options.q_norm->weight);
-  }
-  if (options.k_norm) {
-    inputs.push_back(options.k_norm->weight);
+  for (const std::optional<RmsNorm>* norm : {&options.q_norm, &options.k_norm, &options.v_norm}) {
+    if (*norm) {
+      inputs.push_back((*norm)->weight);
+    }
   }
   if (rotates) {
     inputs.push_back(rope_table(batch, *options.rope));
+  }
+  for (const std::optional<mx::array>* vector :
+       {&options.sinks, &options.alibi_slopes, &options.query_factors}) {
+    if (*vector) {
+      inputs.push_back(**vector);
+    }
   }
   auto outputs = make_nodes(std::move(work), shapes, dtypes, inputs);
   layer.keys = std::move(outputs[1]);

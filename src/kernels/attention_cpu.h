@@ -16,25 +16,38 @@ inline constexpr int attention_tile_rows = 48;
 /// One attention node at work: plain pointers and sizes, so that code compiled for one instruction
 /// set sees no library types.
 struct AttentionCall {
-  int rows;      // T
-  int kv_heads;  // Hk
-  int group;     // query heads per kv head
-  int head_dim;  // D
-  int stride;    // floats between rows of D floats, a multiple of 16
+  int rows;          // T
+  int kv_heads;      // Hk
+  int group;         // query heads per kv head
+  int head_dim;      // D
+  int stride;        // floats between rows of D floats, a multiple of 16
+  int value_dim;     // Dv
+  int value_stride;  // floats between rows of Dv floats, a multiple of 16
+  /// Where in a key the values lie; negative where they have a pool of their own.
+  int value_offset;
   float scale;
   int window;
+  int chunk;
   float softcap;
   ElementType io_type;
   ElementType kv_type;
-  const void* qkv;        // [T, (H + 2 Hk) D] of io_type
+  const void* qkv;  // [T, (H + Hk) D + Hk Dv] of io_type
+  int qkv_columns;
   void* keys;             // [blocks, Hk, D, kv_block_tokens] of kv_type
-  void* values;           // [blocks, Hk, kv_block_tokens, D] of kv_type
-  void* out;              // [T, H D] of io_type
+  void* values;           // [blocks, Hk, kv_block_tokens, Dv] of kv_type
+  void* out;              // [T, H Dv] of io_type
   const float* q_weight;  // [D], null without norm
   const float* k_weight;
+  const float* v_weight;  // [Dv]
   float q_eps;
   float k_eps;
-  const float* rope;  // [T, 2, rope_dims], see rope_table.h; null without rope
+  float v_eps;
+  bool norm_after_rope;
+  bool shared_kv;
+  const float* sinks;          // [H] or null
+  const float* alibi_slopes;   // [H] or null
+  const float* query_factors;  // [T] or null
+  const float* rope;           // [T, 2, rope_dims], see rope_table.h; null without rope
   int rope_dims;
   bool rope_interleaved;
   float* queries;  // [Hk, T, group, stride]: normalized, rotated and scaled
@@ -54,15 +67,15 @@ struct AttentionSpan {
 struct AttentionPartial {
   float* maxima;  // [count * group], minus infinity where a row sees no key of the chunk
   float* sums;    // [count * group]
-  float* values;  // [count * group, stride]
+  float* values;  // [count * group, value_stride]
 };
 
 /// Floats of one partial result.
-constexpr int partial_floats(int rows, int stride) { return rows * (stride + 2); }
+constexpr int partial_floats(int rows, int value_stride) { return rows * (value_stride + 2); }
 
 /// The chunks [first_chunk, last_chunk) of a span. With `partials`, where chunk `first_chunk + i`
-/// has partial_floats(count * group, stride) floats from i times as many on, the results are left
-/// there; without, they are merged into the output.
+/// has partial_floats(count * group, value_stride) floats from i times as many on, the results are
+/// left there; without, they are merged into the output.
 struct AttentionTask {
   AttentionSpan span;
   int first_chunk;
@@ -86,11 +99,12 @@ constexpr int attention_tile_positions(int group) {
 }
 
 /// Floats of scratch memory that each worker needs.
-constexpr int attention_scratch_floats(int group, int stride) {
+constexpr int attention_scratch_floats(int group, int stride, int value_stride) {
   const int rows = attention_tile_positions(group) * group;
   // Scores, one KV block in f32, a partial result and the merged one.
-  return rows * attention_chunk_tokens + kv_block_tokens * stride +
-         2 * partial_floats(rows, stride);
+  return rows * attention_chunk_tokens +
+         kv_block_tokens * (stride > value_stride ? stride : value_stride) +
+         2 * partial_floats(rows, value_stride);
 }
 
 const AttentionCpu& attention_cpu_scalar();

@@ -62,9 +62,11 @@ class AttentionKernel {
   AttentionKernel(const AttentionCall& call, const AttentionSpan& span, float* scratch)
       : call_(call), span_(span), rows_(span.count * call.group), scores_(scratch) {
     block_ = scores_ + rows_ * attention_chunk_tokens;
-    float* partials = block_ + kv_block_tokens * call.stride;
+    float* partials =
+        block_ +
+        kv_block_tokens * (call.stride > call.value_stride ? call.stride : call.value_stride);
     partial_ = partial_at(partials);
-    merged_ = partial_at(partials + partial_floats(rows_, call.stride));
+    merged_ = partial_at(partials + partial_floats(rows_, call.value_stride));
   }
 
   template <class Io, class Kv>
@@ -74,24 +76,28 @@ class AttentionKernel {
     const int heads = call.kv_heads * call.group;
     const int first_slot = span.position % kv_block_tokens;
     const long block = span.block_table[span.position / kv_block_tokens];
-    const long block_offset = (block * call.kv_heads + span.kv_head) * kv_block_tokens * d;
-    Kv* keys = static_cast<Kv*>(call.keys) + block_offset + first_slot;
-    Kv* values = static_cast<Kv*>(call.values) + block_offset + static_cast<long>(first_slot) * d;
+    const long block_tokens = (block * call.kv_heads + span.kv_head) * kv_block_tokens;
+    Kv* keys = static_cast<Kv*>(call.keys) + block_tokens * d + first_slot;
+    Kv* values = static_cast<Kv*>(call.values) + (block_tokens + first_slot) * call.value_dim;
     float* rotated = scratch + call.stride;
     Kv* stored = reinterpret_cast<Kv*>(rotated + call.stride);
     for (int i = 0; i < span.count; ++i) {
       const int row = span.row + i;
-      const Io* qkv = static_cast<const Io*>(call.qkv) +
-                      static_cast<long>(row) * (heads + 2 * call.kv_heads) * d;
+      const Io* qkv = static_cast<const Io*>(call.qkv) + static_cast<long>(row) * call.qkv_columns;
       float* queries = call.queries + (static_cast<long>(span.kv_head) * call.rows + row) *
                                           call.group * call.stride;
+      const float scale =
+          call.query_factors == nullptr ? call.scale : call.scale * call.query_factors[row];
       for (int j = 0; j < call.group; ++j) {
         float* query = queries + static_cast<long>(j) * call.stride;
         load_row<V>(qkv + (span.kv_head * call.group + j) * d, d, query);
         normalize_and_rotate(call, row, call.q_weight, call.q_eps, query, rotated);
         for (int e = 0; e < d; e += V::width) {
-          V::store(query + e, V::mul(V::load(query + e), V::set(call.scale)));
+          V::store(query + e, V::mul(V::load(query + e), V::set(scale)));
         }
+      }
+      if (call.shared_kv) {
+        continue;
       }
       float* key = scratch;
       load_row<V>(qkv + (heads + span.kv_head) * d, d, key);
@@ -100,20 +106,30 @@ class AttentionKernel {
       for (int e = 0; e < d; ++e) {
         keys[static_cast<long>(e) * kv_block_tokens + i] = stored[e];
       }
+      if (call.value_offset >= 0) {
+        continue;
+      }
+      const int dv = call.value_dim;
       float* value = scratch;
-      load_row<V>(qkv + (heads + call.kv_heads + span.kv_head) * d, d, value);
-      store_row<V>(value, d, values + static_cast<long>(i) * d);
+      load_row<V>(qkv + (heads + call.kv_heads) * d + span.kv_head * dv, dv, value);
+      if (call.v_weight != nullptr) {
+        rms_norm_in_place<V>(value, call.v_weight, dv, call.v_eps);
+      }
+      store_row<V>(value, dv, values + static_cast<long>(i) * dv);
     }
   }
 
   /// `partner` is scratch of `stride` floats.
   static void normalize_and_rotate(const AttentionCall& call, int row, const float* weight,
                                    float eps, float* x, float* partner) {
-    if (weight != nullptr) {
+    if (weight != nullptr && !call.norm_after_rope) {
       rms_norm_in_place<V>(x, weight, call.head_dim, eps);
     }
     if (call.rope != nullptr) {
       rotate(call, call.rope + static_cast<long>(row) * 2 * call.rope_dims, x, partner);
+    }
+    if (weight != nullptr && call.norm_after_rope) {
+      rms_norm_in_place<V>(x, weight, call.head_dim, eps);
     }
   }
 
@@ -169,14 +185,20 @@ class AttentionKernel {
     const int first_block = key_range(chunk_start, 0).first / kv_block_tokens;
     const int last_block =
         (key_range(chunk_start, rows_ - 1).last + kv_block_tokens - 1) / kv_block_tokens;
-    const auto keys = [&](int block) { return pool_block<Kv>(call_.keys, chunk_start, block); };
-    const auto values = [&](int block) { return pool_block<Kv>(call_.values, chunk_start, block); };
+    const auto keys = [&](int block) {
+      return pool_block<Kv>(call_.keys, call_.head_dim, chunk_start, block);
+    };
+    const auto values = [&](int block) {
+      return call_.value_offset >= 0
+                 ? keys(block)
+                 : pool_block<Kv>(call_.values, call_.value_dim, chunk_start, block);
+    };
     for (int block = first_block; block < last_block; ++block) {
       score_block(chunk_start, block, keys(block),
                   block + 1 < last_block ? keys(block + 1) : values(first_block));
     }
     for (int row = 0; row < rows_; ++row) {
-      weigh_row(key_range(chunk_start, row), row);
+      weigh_row(key_range(chunk_start, row), chunk_start, row);
     }
     clear(partial_.values);
     for (int block = first_block; block < last_block; ++block) {
@@ -194,6 +216,10 @@ class AttentionKernel {
     if (call_.window > 0 && position - call_.window + 1 > chunk_start) {
       first = position - call_.window + 1 - chunk_start;
     }
+    if (call_.chunk > 0) {
+      const int start = position / call_.chunk * call_.chunk - chunk_start;
+      first = start > first ? start : first;
+    }
     int last = position + 1 - chunk_start;
     if (last > attention_chunk_tokens) {
       last = attention_chunk_tokens;
@@ -203,10 +229,10 @@ class AttentionKernel {
 
   /// A KV block of keys or values at this task's kv head.
   template <class Kv>
-  const Kv* pool_block(const void* pool, int chunk_start, int block) const {
+  const Kv* pool_block(const void* pool, int columns, int chunk_start, int block) const {
     const long index = span_.block_table[chunk_start / kv_block_tokens + block];
     return static_cast<const Kv*>(pool) +
-           (index * call_.kv_heads + span_.kv_head) * kv_block_tokens * call_.head_dim;
+           (index * call_.kv_heads + span_.kv_head) * kv_block_tokens * columns;
   }
 
   /// Few rows read the pool as it is; more share one conversion to f32.
@@ -249,7 +275,7 @@ class AttentionKernel {
   }
 
   /// Turns a row's scores into weights.
-  void weigh_row(KeyRange range, int row) {
+  void weigh_row(KeyRange range, int chunk_start, int row) {
     float* scores = scores_ + row * attention_chunk_tokens;
     if (range.last <= range.first) {
       partial_.maxima[row] = -__builtin_inff();
@@ -262,6 +288,14 @@ class AttentionKernel {
       const auto cap = V::set(call_.softcap);
       for (int i = begin; i < end; i += V::width) {
         V::store(scores + i, V::mul(cap, tanh<V>(V::div(V::load(scores + i), cap))));
+      }
+    }
+    if (call_.alibi_slopes != nullptr) {
+      // As multiples of the distance, so that far ahead in a text no digits are lost.
+      const float slope = call_.alibi_slopes[head_of(row)];
+      const int position = span_.position + row / call_.group;
+      for (int i = range.first; i < range.last; ++i) {
+        scores[i] += slope * static_cast<float>(chunk_start + i - position);
       }
     }
     for (int i = begin; i < range.first; ++i) {
@@ -305,17 +339,38 @@ class AttentionKernel {
 
   template <class Kv>
   void add_values(int chunk_start, int block, const Kv* values, const Kv* ahead) {
-    const int d = call_.head_dim;
-    if (reads_pool(values) && d % V::width == 0) {
+    const int d = call_.value_dim;
+    if (call_.value_offset >= 0) {
+      turn_keys(values);
+    } else if (reads_pool(values) && d % V::width == 0) {
       add_values_to_rows(chunk_start, block, typename Tile::template Right<Kv>{values, ahead, d});
       return;
-    }
-    for (int token = 0; token < kv_block_tokens; ++token) {
-      load_row<V>(values + static_cast<long>(token) * d, d, block_ + token * call_.stride);
+    } else {
+      for (int token = 0; token < kv_block_tokens; ++token) {
+        load_row<V>(values + static_cast<long>(token) * d, d, block_ + token * call_.value_stride);
+      }
     }
     add_values_to_rows(chunk_start, block,
-                       typename Tile::template Right<float>{block_, block_, call_.stride});
+                       typename Tile::template Right<float>{block_, block_, call_.value_stride});
   }
+
+  /// block_ [tokens, value_stride] = the values within a block of keys [D, tokens].
+  template <class Kv>
+  void turn_keys(const Kv* keys) {
+    float elements[kv_block_tokens];
+    for (int e = 0; e < whole_vectors(); ++e) {
+      if (e < call_.value_dim) {
+        load_row<V>(keys + static_cast<long>(call_.value_offset + e) * kv_block_tokens,
+                    kv_block_tokens, elements);
+      }
+      for (int token = 0; token < kv_block_tokens; ++token) {
+        block_[token * call_.value_stride + e] = e < call_.value_dim ? elements[token] : 0.0F;
+      }
+    }
+  }
+
+  /// The query head of a row.
+  int head_of(int row) const { return span_.kv_head * call_.group + row % call_.group; }
 
   /// Adds the weighted values of one block to each row: always key by key from the row's first to
   /// its last, whichever rows go together.
@@ -364,11 +419,12 @@ class AttentionKernel {
     Tile::template multiply<true>(
         count, keys.last - keys.first, whole_vectors(),
         {scores_ + row * attention_chunk_tokens + block_start + keys.first, attention_chunk_tokens},
-        values, {partial_.values + static_cast<long>(row) * call_.stride, call_.stride});
+        values,
+        {partial_.values + static_cast<long>(row) * call_.value_stride, call_.value_stride});
   }
 
-  /// D rounded up to whole vectors.
-  int whole_vectors() const { return round_up(call_.head_dim); }
+  /// Dv rounded up to whole vectors.
+  int whole_vectors() const { return round_up(call_.value_dim); }
 
   static int round_up(int n) { return (n + V::width - 1) / V::width * V::width; }
 
@@ -378,7 +434,7 @@ class AttentionKernel {
 
   AttentionPartial partial_of(const AttentionTask& task, int chunk) const {
     return partial_at(task.partials + static_cast<long>(chunk - task.first_chunk) *
-                                          partial_floats(rows_, call_.stride));
+                                          partial_floats(rows_, call_.value_stride));
   }
 
   void clear_merged() {
@@ -390,7 +446,7 @@ class AttentionKernel {
   }
 
   void clear(float* values) const {
-    const int floats = rows_ * call_.stride;
+    const int floats = rows_ * call_.value_stride;
     for (int i = 0; i < floats; i += V::width) {
       V::store(values + i, V::zero());
     }
@@ -412,8 +468,8 @@ class AttentionKernel {
                             V::mul(V::set(merged_.sums[row]), old_scale)));
       merged_.maxima[row] = maximum;
       merged_.sums[row] = sums[0];
-      const float* values = partial.values + static_cast<long>(row) * call_.stride;
-      float* target = merged_.values + static_cast<long>(row) * call_.stride;
+      const float* values = partial.values + static_cast<long>(row) * call_.value_stride;
+      float* target = merged_.values + static_cast<long>(row) * call_.value_stride;
       for (int e = 0; e < columns; e += V::width) {
         V::store(target + e,
                  V::fma(V::load(values + e), new_scale, V::mul(V::load(target + e), old_scale)));
@@ -421,21 +477,35 @@ class AttentionKernel {
     }
   }
 
+  /// What a row's weighted values are multiplied by in the end.
+  float final_factor(int row) const {
+    const float sum = merged_.sums[row];
+    if (call_.sinks == nullptr) {
+      return 1.0F / sum;
+    }
+    const float sink = call_.sinks[head_of(row)];
+    const float maximum = merged_.maxima[row];
+    const float difference = sink > maximum ? maximum - sink : sink - maximum;
+    float smaller[V::width];
+    V::store(smaller, exp_nonpositive<V>(V::set(difference)));
+    return sink > maximum ? smaller[0] / __builtin_fmaf(sum, smaller[0], 1.0F)
+                          : 1.0F / (sum + smaller[0]);
+  }
+
   void write_output() {
     with_element(call_.io_type, [&]<class Io>(const Io*) {
+      const int d = call_.value_dim;
       const int columns = whole_vectors();
-      const int d = call_.head_dim;
       for (int row = 0; row < rows_; ++row) {
-        float* values = merged_.values + static_cast<long>(row) * call_.stride;
-        const auto factor = V::set(1.0F / merged_.sums[row]);
+        float* values = merged_.values + static_cast<long>(row) * call_.value_stride;
+        const auto factor = V::set(final_factor(row));
         for (int e = 0; e < columns; e += V::width) {
           V::store(values + e, V::mul(V::load(values + e), factor));
         }
         const long out_row = span_.row + row / call_.group;
-        const int head = span_.kv_head * call_.group + row % call_.group;
-        store_row<V>(
-            values, d,
-            static_cast<Io*>(call_.out) + (out_row * call_.kv_heads * call_.group + head) * d);
+        store_row<V>(values, d,
+                     static_cast<Io*>(call_.out) +
+                         (out_row * call_.kv_heads * call_.group + head_of(row)) * d);
       }
     });
   }

@@ -85,14 +85,20 @@ mx::array read_rows(const mx::array& pool, const AttentionRows& sequence, int le
 }
 
 /// Which keys each row sees: [rows, length].
-mx::array visible_keys(const AttentionRows& sequence, int window) {
+mx::array visible_keys(const AttentionRows& sequence, const AttentionOptions& options) {
   const int length = sequence.position + sequence.rows;
   const auto queries =
       mx::reshape(mx::arange(sequence.position, length, mx::int32), {sequence.rows, 1});
   const auto keys = mx::arange(length, mx::int32);
   auto visible = mx::less_equal(keys, queries);
-  if (window > 0) {
-    visible = mx::logical_and(visible, mx::greater(keys, mx::subtract(queries, mx::array(window))));
+  if (options.window > 0) {
+    visible = mx::logical_and(visible,
+                              mx::greater(keys, mx::subtract(queries, mx::array(options.window))));
+  }
+  if (options.chunk > 0) {
+    const mx::array size(options.chunk);
+    visible = mx::logical_and(
+        visible, mx::equal(mx::floor_divide(keys, size), mx::floor_divide(queries, size)));
   }
   return visible;
 }
@@ -105,18 +111,35 @@ mx::array attend(const mx::array& queries, const mx::array& keys, const mx::arra
   // [Hk, group, rows, D] against [Hk, 1, length, D]
   const auto q = mx::reshape(queries, {options.kv_heads, group, sequence.rows, d});
   const auto k = mx::reshape(keys, {options.kv_heads, 1, length, d});
-  const auto v = mx::reshape(values, {options.kv_heads, 1, length, d});
+  const auto v = mx::reshape(values, {options.kv_heads, 1, length, options.values()});
   auto scores = mx::multiply(mx::matmul(q, mx::swapaxes(k, 2, 3)), mx::array(options.scale));
   if (options.softcap > 0.0F) {
     const mx::array cap(options.softcap);
     scores = mx::multiply(mx::tanh(mx::divide(scores, cap)), cap);
   }
+  const mx::Shape per_head = {options.kv_heads, group, 1, 1};
+  if (options.alibi_slopes) {
+    const auto positions =
+        mx::arange(sequence.position, sequence.position + sequence.rows, mx::float32);
+    const auto distance =
+        mx::subtract(mx::arange(length, mx::float32), mx::reshape(positions, {sequence.rows, 1}));
+    scores = mx::add(scores, mx::multiply(mx::reshape(*options.alibi_slopes, per_head), distance));
+  }
   const mx::array hidden(-std::numeric_limits<float>::infinity());
-  scores = mx::where(visible_keys(sequence, options.window), scores, hidden);
-  const auto mixed = mx::matmul(mx::softmax(scores, -1), v);
-  // [H, rows, D] -> [rows, H D]
-  return mx::reshape(mx::swapaxes(mx::reshape(mixed, {options.heads, sequence.rows, d}), 0, 1),
-                     {sequence.rows, options.heads * d});
+  scores = mx::where(visible_keys(sequence, options), scores, hidden);
+  if (options.sinks) {
+    const auto sinks = mx::broadcast_to(mx::reshape(*options.sinks, per_head),
+                                        {options.kv_heads, group, sequence.rows, 1});
+    scores = mx::softmax(mx::concatenate({scores, sinks}, -1), -1);
+    scores = mx::slice(scores, {0, 0, 0, 0}, {options.kv_heads, group, sequence.rows, length});
+  } else {
+    scores = mx::softmax(scores, -1);
+  }
+  const auto mixed = mx::matmul(scores, v);
+  // [H, rows, Dv] -> [rows, H Dv]
+  const int dv = options.values();
+  return mx::reshape(mx::swapaxes(mx::reshape(mixed, {options.heads, sequence.rows, dv}), 0, 1),
+                     {sequence.rows, options.heads * dv});
 }
 
 }  // namespace
@@ -126,26 +149,44 @@ mx::array attention_ops(const mx::array& qkv, KvLayer& layer,
                         const AttentionOptions& options) {
   check_attention(qkv, layer, *batch, options);
   const int d = options.head_dim;
-  auto out = mx::zeros({qkv.shape(0), options.heads * d}, mx::float32);
+  const int dv = options.values();
+  auto out = mx::zeros({qkv.shape(0), options.heads * dv}, mx::float32);
   for (const AttentionRows& sequence : *batch) {
     const int first = sequence.first_row;
     const int end = first + sequence.rows;
     const auto rows = mx::astype(mx::slice(qkv, {first, 0}, {end, qkv.shape(1)}), mx::float32);
-    const auto heads = [&](int begin, int count) {
-      const auto columns = mx::slice(rows, {0, begin * d}, {sequence.rows, (begin + count) * d});
-      return mx::swapaxes(mx::reshape(columns, {sequence.rows, count, d}), 0, 1);
+    const auto heads = [&](int column, int count, int size) {
+      const auto columns = mx::slice(rows, {0, column}, {sequence.rows, column + count * size});
+      return mx::swapaxes(mx::reshape(columns, {sequence.rows, count, size}), 0, 1);
     };
-    const auto q =
-        rotate(normalize(heads(0, options.heads), options.q_norm), sequence.position, options.rope);
-    const auto k = rotate(normalize(heads(options.heads, options.kv_heads), options.k_norm),
-                          sequence.position, options.rope);
-    const auto v = heads(options.heads + options.kv_heads, options.kv_heads);
-    layer.keys = write_rows(std::move(layer.keys), k, sequence, true);
-    layer.values = write_rows(std::move(layer.values), v, sequence, false);
+    const auto turn = [&](const mx::array& x, const std::optional<RmsNorm>& norm) {
+      return options.norm_after_rope ? normalize(rotate(x, sequence.position, options.rope), norm)
+                                     : rotate(normalize(x, norm), sequence.position, options.rope);
+    };
+    auto q = turn(heads(0, options.heads, d), options.q_norm);
+    if (options.query_factors) {
+      q = mx::multiply(
+          q, mx::reshape(mx::slice(*options.query_factors, {first}, {end}), {sequence.rows, 1}));
+    }
+    if (!options.shared_kv) {
+      const auto k = turn(heads(options.heads * d, options.kv_heads, d), options.k_norm);
+      layer.keys = write_rows(std::move(layer.keys), k, sequence, true);
+    }
     const int length = sequence.position + sequence.rows;
-    const auto mixed = attend(q, read_rows(layer.keys, sequence, length, true),
-                              read_rows(layer.values, sequence, length, false), sequence, options);
-    out = mx::slice_update(out, mixed, mx::Shape{first, 0}, mx::Shape{end, options.heads * d});
+    const auto keys = read_rows(layer.keys, sequence, length, true);
+    auto values = keys;
+    if (options.shared_kv && !options.values_in_keys) {
+      values = read_rows(layer.values, sequence, length, false);
+    } else if (options.values_in_keys) {
+      values = mx::slice(keys, {0, 0, options.rope->dims}, {1, length, options.rope->dims + dv});
+    } else {
+      const auto v = normalize(heads((options.heads + options.kv_heads) * d, options.kv_heads, dv),
+                               options.v_norm);
+      layer.values = write_rows(std::move(layer.values), v, sequence, false);
+      values = read_rows(layer.values, sequence, length, false);
+    }
+    const auto mixed = attend(q, keys, values, sequence, options);
+    out = mx::slice_update(out, mixed, mx::Shape{first, 0}, mx::Shape{end, options.heads * dv});
   }
   return mx::astype(out, qkv.dtype());
 }

@@ -1,6 +1,9 @@
 #include "layers/attention.h"
 
+#include <cmath>
 #include <vector>
+
+#include "kernels/elementwise.h"
 
 namespace espalier::layers {
 namespace {
@@ -18,16 +21,47 @@ mx::array normalize_projections(const mx::array& qkv, const ProjectionNorms& nor
       -1);
 }
 
+/// The factor on each row's queries, f32 [T].
+mx::array query_factors(const AttentionBatch& batch, int rows, const QueryGrowth& growth) {
+  std::vector<float> factors(static_cast<std::size_t>(rows));
+  for (const kernels::AttentionRows& sequence : batch) {
+    for (int row = 0; row < sequence.rows; ++row) {
+      const auto position = static_cast<float>(sequence.position + row);
+      factors[sequence.first_row + row] =
+          1 + growth.beta * std::log1p(std::floor((position + growth.offset) / growth.interval));
+    }
+  }
+  return mx::array(factors.begin(), {rows}, mx::float32);
+}
+
 }  // namespace
 
 mx::array Attention::attend(const mx::array& x, const Norm* norm, kernels::KvLayer& kv,
                             const std::shared_ptr<const AttentionBatch>& batch) const {
-  const mx::array qkv = qkv_proj(x, {.norm = norm});
-  if (!projection_norms) {
-    return kernels::attention(qkv, kv, batch, options);
+  mx::array qkv = qkv_proj(x, {.norm = norm});
+  if (projection_norms) {
+    qkv = normalize_projections(qkv, *projection_norms, options);
   }
-  return kernels::attention(normalize_projections(qkv, *projection_norms, options), kv, batch,
-                            options);
+  mx::array y(0.0F);
+  if (query_growth) {
+    kernels::AttentionOptions grown = options;
+    grown.query_factors = query_factors(*batch, x.shape(0), *query_growth);
+    y = kernels::attention(qkv, kv, batch, grown);
+  } else {
+    y = kernels::attention(qkv, kv, batch, options);
+  }
+  if (value_scale != 1.0F) {
+    y = y * mx::array(value_scale, y.dtype());
+  }
+  if (gate_proj) {
+    y = kernels::elementwise((*gate_proj)(x, {.norm = norm}),
+                             {.kind = kernels::ElementFunction::Kind::sigmoid}, y);
+  }
+  return output_norm ? (*output_norm)(y) : y;
+}
+
+std::size_t Attention::bytes() const {
+  return qkv_proj.bytes() + o_proj.bytes() + (gate_proj ? gate_proj->bytes() : 0);
 }
 
 }  // namespace espalier::layers

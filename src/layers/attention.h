@@ -17,17 +17,29 @@ struct ProjectionNorms {
   Norm k_norm;  // over [Hk D]
 };
 
+/// Queries at position p are multiplied by 1 + beta log(1 + floor((p + offset) / interval)).
+struct QueryGrowth {
+  float beta;
+  float interval;
+  float offset;
+};
+
 /// Grouped-query attention over paged keys and values.
 struct Attention {
-  Linear qkv_proj;  // outputs (H + 2 Hk) D: q, k, v side by side
+  Linear qkv_proj;  // outputs (H + Hk) D + Hk Dv: q, k, v side by side
   Linear o_proj;
   kernels::AttentionOptions options;
   std::optional<ProjectionNorms> projection_norms = {};
+  std::optional<QueryGrowth> query_growth = {};
+  float value_scale = 1.0F;              // of the attended values
+  std::optional<Linear> gate_proj = {};  // they are multiplied by its sigmoid, [T, H Dv]
+  std::optional<Norm> output_norm = {};  // and normalized
 
-  /// norm(x) [T, width] to the attended values [T, H D], before `o_proj`. Writes the rows' keys and
-  /// values into `kv`.
+  /// norm(x) [T, width] to the attended values [T, H Dv], before `o_proj`. Writes the rows' keys
+  /// and values into `kv`.
   mlx::core::array attend(const mlx::core::array& x, const Norm* norm, kernels::KvLayer& kv,
                           const std::shared_ptr<const AttentionBatch>& batch) const;
+  std::size_t bytes() const;
 };
 
 }  // namespace espalier::layers

@@ -183,13 +183,18 @@ struct MixtureWork {
 
 }  // namespace
 
+std::size_t Expert::bytes() const {
+  std::size_t total = down.data.nbytes();
+  for (const kernels::PackedMatrix& matrix : input) {
+    total += matrix.data.nbytes();
+  }
+  return total;
+}
+
 std::size_t ResidentExperts::bytes() const {
   std::size_t total = 0;
   for (const Expert& expert : experts_) {
-    total += expert.down.data.nbytes();
-    for (const kernels::PackedMatrix& matrix : expert.input) {
-      total += matrix.data.nbytes();
-    }
+    total += expert.bytes();
   }
   return total;
 }

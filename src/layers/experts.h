@@ -18,6 +18,9 @@ struct Expert {
   kernels::PackedMatrix down;
   std::optional<mlx::core::array> input_bias;  // f32, gate's and up's behind one another
   std::optional<mlx::core::array> down_bias;   // f32
+
+  /// Bytes of the packed matrices.
+  std::size_t bytes() const;
 };
 
 /// Where experts come from: memory, or a file from which they are read when chosen. `expert` is

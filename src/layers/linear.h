@@ -33,6 +33,7 @@ class Linear {
   mlx::core::array operator()(const mlx::core::array& x, const LinearCall& call = {}) const;
 
   const std::vector<kernels::PackedMatrix>& weights() const { return weights_; }
+  const std::optional<mlx::core::array>& bias() const { return bias_; }
   /// Bytes of the packed weights.
   std::size_t bytes() const;
 

@@ -31,6 +31,10 @@ std::vector<float> to_floats(std::span<const std::byte> bytes) {
   return values;
 }
 
+bool consecutive(const std::vector<int>& rows) {
+  return std::ranges::adjacent_find(rows, [](int a, int b) { return b != a + 1; }) == rows.end();
+}
+
 /// The wanted rows behind one another.
 std::vector<std::byte> copied_rows(std::span<const std::byte> matrix, const MatrixPart& part) {
   const std::size_t row_bytes = matrix.size() / static_cast<std::size_t>(part.total_rows);
@@ -77,7 +81,10 @@ const arrays::TensorView& WeightReader::take(const std::string& name,
   if (tensor == nullptr) {
     throw base::LoadError(path() + ": tensor '" + name + "' is missing.");
   }
-  if (tensor->shape != shape) {
+  // GGUF files hold a matrix of one row as a vector.
+  const bool one_row = shape.size() == 2 && shape[0] == 1 && tensor->shape.size() == 1 &&
+                       tensor->shape[0] == shape[1];
+  if (tensor->shape != shape && !one_row) {
     throw base::LoadError(path() + ": tensor '" + name + "' has shape " + describe(tensor->shape) +
                           ", expected " + describe(shape) + ".");
   }
@@ -101,7 +108,7 @@ kernels::PackedMatrix WeightReader::matrix_rows(const std::string& name, const R
   return packed;
 }
 
-kernels::PackedMatrix WeightReader::matrix_part(const std::string& name, const MatrixPart& part) {
+const arrays::TensorView& WeightReader::take_part(const std::string& name, const MatrixPart& part) {
   std::vector<std::int64_t> shape = {part.total_rows, part.columns};
   if (part.transposed) {
     std::swap(shape[0], shape[1]);
@@ -110,22 +117,47 @@ kernels::PackedMatrix WeightReader::matrix_part(const std::string& name, const M
     shape.insert(shape.begin(), part.count);
   }
   const arrays::TensorView& tensor = take(name, shape);
-  const std::size_t bytes = tensor.bytes.size() / static_cast<std::size_t>(std::max(part.count, 1));
-  const auto stack = tensor.bytes.subspan(bytes * static_cast<std::size_t>(part.index), bytes);
   if (part.transposed && arrays::storage_traits(tensor.type).elements != 1) {
     throw base::LoadError(path() + ": tensor '" + name + "' has type " +
                           std::string(arrays::storage_traits(tensor.type).name) +
                           ", expected f32, f16 or bf16.");
   }
-  const std::vector<std::byte> copy =
-      part.transposed ? transposed_rows(stack, part) : copied_rows(stack, part);
-  arrays::TensorView view = tensor;
+  return tensor;
+}
+
+void WeightReader::check_part(const std::string& name, const MatrixPart& part) {
+  take_part(name, part);
+}
+
+kernels::PackedMatrix WeightReader::matrix_part(const std::string& name, const MatrixPart& part) {
+  arrays::TensorView view = take_part(name, part);
+  const std::size_t bytes = view.bytes.size() / static_cast<std::size_t>(std::max(part.count, 1));
+  const auto matrix = view.bytes.subspan(bytes * static_cast<std::size_t>(part.index), bytes);
+  std::vector<std::byte> copy;
+  if (part.transposed) {
+    copy = transposed_rows(matrix, part);
+    view.bytes = copy;
+  } else if (consecutive(part.rows)) {
+    const std::size_t row_bytes = bytes / static_cast<std::size_t>(part.total_rows);
+    view.bytes = matrix.subspan(row_bytes * static_cast<std::size_t>(part.rows.front()),
+                                row_bytes * part.rows.size());
+  } else {
+    copy = copied_rows(matrix, part);
+    view.bytes = copy;
+  }
   view.shape = {static_cast<std::int64_t>(part.rows.size()), part.columns};
-  view.bytes = copy;
   kernels::PackedMatrix packed = kernels::pack(view);
-  view.bytes = stack;
+  view.bytes = matrix;
   file_->release(view);
   return packed;
+}
+
+std::size_t WeightReader::bytes() const {
+  std::size_t total = 0;
+  for (const arrays::TensorView& tensor : file_->tensors()) {
+    total += tensor.bytes.size();
+  }
+  return total;
 }
 
 std::vector<float> WeightReader::vector(const std::string& name, int size) {
@@ -168,6 +200,22 @@ std::vector<std::string> WeightReader::unread() const {
     }
   }
   return names;
+}
+
+kernels::PackedMatrix transpose(const kernels::PackedMatrix& matrix) {
+  const bool f32 = matrix.type == arrays::StorageType::f32;
+  const bool bf16 = matrix.type == arrays::StorageType::bf16;
+  mx::array values =
+      mx::contiguous(mx::astype(mx::transpose(kernels::unpack(matrix)), f32    ? mx::float32
+                                                                        : bf16 ? mx::bfloat16
+                                                                               : mx::float16));
+  values.eval();
+  return kernels::pack({.name = "transposed",
+                        .type = f32    ? arrays::StorageType::f32
+                                : bf16 ? arrays::StorageType::bf16
+                                       : arrays::StorageType::f16,
+                        .shape = {matrix.columns, matrix.rows},
+                        .bytes = {values.data<std::byte>(), values.nbytes()}});
 }
 
 mx::array to_array(const std::vector<float>& values) {

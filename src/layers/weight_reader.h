@@ -52,6 +52,8 @@ class WeightReader {
   kernels::PackedMatrix matrix_rows(const std::string& name, const RowRange& range, int columns);
   /// Any other part of a tensor as a matrix, packed. Transposed tensors must hold plain numbers.
   kernels::PackedMatrix matrix_part(const std::string& name, const MatrixPart& part);
+  /// Checks a part's tensor as `matrix_part` does and counts it as read, without packing it.
+  void check_part(const std::string& name, const MatrixPart& part);
   /// A vector of plain numbers as f32 values.
   std::vector<float> vector(const std::string& name, int size);
   /// The same of any shape, with `size` values.
@@ -59,15 +61,21 @@ class WeightReader {
   /// All values of a tensor of plain numbers.
   std::vector<float> values(const std::string& name, const std::vector<std::int64_t>& shape);
 
+  /// Bytes of all tensors.
+  std::size_t bytes() const;
   /// Names of the tensors that were not read, in file order.
   std::vector<std::string> unread() const;
 
  private:
+  const arrays::TensorView& take_part(const std::string& name, const MatrixPart& part);
   const arrays::TensorView& take(const std::string& name, const std::vector<std::int64_t>& shape);
 
   std::shared_ptr<const arrays::TensorFile> file_;
   std::set<std::string, std::less<>> read_;
 };
+
+/// The transposed matrix [columns, rows]: plain numbers in their own type, others in f16.
+kernels::PackedMatrix transpose(const kernels::PackedMatrix& matrix);
 
 /// The values as an f32 array of one dimension.
 mlx::core::array to_array(const std::vector<float>& values);

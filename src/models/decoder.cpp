@@ -43,7 +43,8 @@ struct Mix {
   const std::shared_ptr<const layers::AttentionBatch>& rows;
 
   mx::array operator()(const std::monostate&) const { return x; }
-  mx::array operator()(const layers::Attention& part) const {
+  template <class Attention>
+  mx::array operator()(const Attention& part) const {
     return part.attend(x, norm, *kv, rows);
   }
 };
@@ -55,7 +56,8 @@ struct JoinMixed {
   const mx::array& mixed;
 
   mx::array operator()(const std::monostate&) const { return stream; }
-  mx::array operator()(const layers::Attention& part) const {
+  template <class Attention>
+  mx::array operator()(const Attention& part) const {
     return layers::join(stream, how, part.o_proj, mixed);
   }
 };
@@ -77,23 +79,28 @@ struct JoinFeedForward {
 };
 
 /// The stream [T, width] after the layer, from the stream before it and the mixed rows.
-mx::array finish_layer(const DecoderLayer& layer, const mx::array& x, const mx::array& mixed) {
+mx::array finish_layer(const DecoderLayer& layer, const mx::array& x, const mx::array& mixed,
+                       const mx::array* layer_input) {
   const mx::array after = std::visit(JoinMixed{x, layer.mixer_join, mixed}, layer.mixer);
-  return std::visit(
+  mx::array y = std::visit(
       JoinFeedForward{after, layer.mlp_join, layer.parallel ? x : after, pointer(layer.mlp_norm)},
       layer.feed_forward);
+  if (layer.layer_input) {
+    y = (*layer.layer_input)(y, *layer_input);
+  }
+  return layer.output_scale ? y * mx::astype(*layer.output_scale, y.dtype()) : y;
 }
 
 /// Bytes of a part's packed weights.
 struct WeightBytes {
   std::size_t operator()(const std::monostate&) const { return 0; }
-  std::size_t operator()(const layers::Attention& part) const {
-    return part.qkv_proj.bytes() + part.o_proj.bytes();
-  }
   std::size_t operator()(const layers::Mlp& part) const {
     return part.input.bytes() + part.down_proj.bytes();
   }
-  std::size_t operator()(const layers::Experts& part) const { return part.bytes(); }
+  template <class Part>
+  std::size_t operator()(const Part& part) const {
+    return part.bytes();
+  }
 };
 
 }  // namespace
@@ -104,8 +111,14 @@ Decoder::Decoder(Descriptor descriptor, DecoderModules modules, mx::Dtype dtype)
 std::vector<state::KvLayerShape> Decoder::kv_layers() const {
   std::vector<state::KvLayerShape> shapes;
   for (const LayerDescriptor& layer : descriptor_.layers) {
-    if (const auto* attention = std::get_if<AttentionDescriptor>(&layer.mixer)) {
-      shapes.push_back({.kv_heads = attention->kv_heads, .head_dim = attention->head_dim});
+    const auto* attention = std::get_if<AttentionDescriptor>(&layer.mixer);
+    if (attention != nullptr && !attention->shares_kv_of) {
+      const int values = attention->value_dim > 0 ? attention->value_dim : attention->head_dim;
+      shapes.push_back(
+          {.kv_heads = attention->kv_heads, .head_dim = attention->head_dim, .value_dim = values});
+    } else if (const auto* latent = std::get_if<LatentAttentionDescriptor>(&layer.mixer)) {
+      shapes.push_back(
+          {.kv_heads = 1, .head_dim = latent->rope_dim + latent->kv_rank, .value_dim = 0});
     }
   }
   return shapes;
@@ -114,11 +127,15 @@ std::vector<state::KvLayerShape> Decoder::kv_layers() const {
 mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {
   const std::shared_ptr<const layers::AttentionBatch> rows = place_rows(batch);
   const mx::array tokens(batch.tokens.begin(), {static_cast<int>(batch.tokens.size())}, mx::int32);
-  mx::array x = kernels::embedding(tokens, modules_.embedding, descriptor_.embedding_scale, dtype_);
-  int kv_layer = 0;
-  for (const DecoderLayer& layer : modules_.layers) {
-    const bool keeps_kv = std::holds_alternative<layers::Attention>(layer.mixer);
-    kernels::KvLayer* kv = keeps_kv ? &pool.layer(kv_layer++) : nullptr;
+  mx::array x = embed(tokens, *rows);
+  std::vector<mx::array> layer_inputs;
+  if (modules_.layer_inputs) {
+    layer_inputs = (*modules_.layer_inputs)(tokens, x);
+  }
+  for (std::size_t i = 0; i < modules_.layers.size(); ++i) {
+    const DecoderLayer& layer = modules_.layers[i];
+    const bool keeps_kv = !std::holds_alternative<std::monostate>(layer.mixer);
+    kernels::KvLayer* kv = keeps_kv ? &pool.layer(layer.kv_index) : nullptr;
     mx::array mixed = std::visit(Mix{x, pointer(layer.mixer_norm), kv, rows}, layer.mixer);
     // Past the last layer's keys and values only the wanted rows matter.
     if (&layer == &modules_.layers.back()) {
@@ -128,13 +145,31 @@ mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {
       }
       x = wanted_rows(x, batch.logits_rows);
       mixed = wanted_rows(mixed, batch.logits_rows);
+      for (mx::array& input : layer_inputs) {
+        input = wanted_rows(input, batch.logits_rows);
+      }
     }
-    x = finish_layer(layer, x, mixed);
+    x = finish_layer(layer, x, mixed, layer_inputs.empty() ? nullptr : &layer_inputs[i]);
   }
   for (const Batch::Sequence& sequence : batch.sequences) {
     sequence.state->advance(sequence.rows);
   }
   return batch.logits_rows.empty() ? mx::zeros({0, descriptor_.vocabulary}) : logits(x);
+}
+
+mx::array Decoder::embed(const mx::array& tokens, const layers::AttentionBatch& rows) const {
+  mx::array x = kernels::embedding(tokens, modules_.embedding, descriptor_.embedding_scale, dtype_);
+  if (modules_.positions) {
+    std::vector<std::int32_t> positions(tokens.size());
+    for (const kernels::AttentionRows& sequence : rows) {
+      for (int row = 0; row < sequence.rows; ++row) {
+        positions[sequence.first_row + row] = sequence.position + row + modules_.positions->offset;
+      }
+    }
+    const mx::array indices(positions.begin(), {static_cast<int>(positions.size())}, mx::int32);
+    x = x + kernels::embedding(indices, modules_.positions->table, 1.0F, dtype_);
+  }
+  return modules_.embedding_norm ? (*modules_.embedding_norm)(x) : x;
 }
 
 mx::array Decoder::logits(const mx::array& x) const {
@@ -143,8 +178,8 @@ mx::array Decoder::logits(const mx::array& x) const {
     logits = logits * mx::array(descriptor_.logit_scale);
   }
   if (descriptor_.logit_softcap != 0.0F) {
-    const mx::array cap(descriptor_.logit_softcap);
-    logits = mx::tanh(logits / cap) * cap;
+    logits = kernels::elementwise(logits, {.kind = kernels::ElementFunction::Kind::soft_cap,
+                                           .constants = {descriptor_.logit_softcap}});
   }
   return logits;
 }

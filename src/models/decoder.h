@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "layers/attention.h"
+#include "layers/expert_cache.h"
 #include "layers/experts.h"
+#include "layers/latent_attention.h"
+#include "layers/layer_inputs.h"
 #include "layers/mlp.h"
 #include "layers/weight_reader.h"
 #include "models/model.h"
@@ -16,7 +19,7 @@ namespace espalier::models {
 /// What mixes tokens in a layer. Each kind has
 ///   array mix(const array& x, const Norm* norm, ...) const;   // up to its output matrix
 /// and that matrix.
-using Mixer = std::variant<std::monostate, layers::Attention>;
+using Mixer = std::variant<std::monostate, layers::Attention, layers::LatentAttention>;
 
 /// The other part of a layer.
 using FeedForward = std::variant<std::monostate, layers::Mlp, layers::Experts>;
@@ -30,19 +33,33 @@ struct DecoderLayer {
   FeedForward feed_forward;
   layers::Join mlp_join;
   bool parallel;
+  int kv_index;  // of the pool's layer that holds the keys and values
+  std::optional<layers::LayerInputGate> layer_input = {};
+  std::optional<mlx::core::array> output_scale = {};  // one number, in the stream's type
+};
+
+/// A vector for each position, added to the embedding; position p takes row p + offset.
+struct LearnedPositions {
+  kernels::PackedMatrix table;
+  int offset;
 };
 
 /// Everything a causal decoder computes with.
 struct DecoderModules {
   kernels::PackedMatrix embedding;
+  std::optional<LearnedPositions> positions;
+  std::optional<layers::Norm> embedding_norm;
+  std::optional<layers::LayerInputs> layer_inputs;
   std::vector<DecoderLayer> layers;
   layers::Norm final_norm;
   layers::Linear head;
 };
 
-/// Reads every tensor that the descriptor names. Throws `LoadError`.
+/// Reads every tensor that the descriptor names. With `expert_cache`, those of experts are checked
+/// and stay in the file until they are chosen. Throws `LoadError`.
 DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& weights,
-                            layers::ActivationFormat activations);
+                            layers::ActivationFormat activations,
+                            std::shared_ptr<layers::ExpertCache> expert_cache);
 
 /// The one causal decoder: executes any `Descriptor` over ragged batches.
 class Decoder : public Model {
@@ -55,6 +72,7 @@ class Decoder : public Model {
   std::size_t weight_bytes() const override;
 
  private:
+  mlx::core::array embed(const mlx::core::array& tokens, const layers::AttentionBatch& rows) const;
   mlx::core::array logits(const mlx::core::array& x) const;
 
   Descriptor descriptor_;

@@ -1,5 +1,4 @@
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +20,8 @@ struct MixerLoader {
   Mixer operator()(const AttentionDescriptor& part) const {
     return load_attention(builder, part, prefix);
   }
-  Mixer operator()(const LatentAttentionDescriptor&) const {
-    throw std::logic_error("[load_decoder] latent attention has no module");
+  Mixer operator()(const LatentAttentionDescriptor& part) const {
+    return load_latent_attention(builder, part, prefix);
   }
 };
 
@@ -30,6 +29,7 @@ struct MixerLoader {
 struct FeedForwardLoader {
   ModuleBuilder& builder;
   const std::string& prefix;
+  int layer;
 
   FeedForward operator()(const std::monostate& none) const { return none; }
   FeedForward operator()(const MlpDescriptor& part) const {
@@ -37,12 +37,28 @@ struct FeedForwardLoader {
     return load_mlp(builder, part, prefix, names.mlp_input, names.mlp_down);
   }
   FeedForward operator()(const ExpertsDescriptor& part) const {
-    return load_experts(builder, part, prefix);
+    return load_experts(builder, part, prefix, layer);
   }
 };
 
+std::optional<layers::LayerInputGate> load_layer_input(ModuleBuilder& builder,
+                                                       const LayerDescriptor& part,
+                                                       const std::string& prefix) {
+  if (!part.layer_input) {
+    return std::nullopt;
+  }
+  const LayerInputNames& names = builder.names().layer_input;
+  const int width = builder.descriptor().width;
+  const int size = part.layer_input->size;
+  return layers::LayerInputGate{
+      .gate = builder.linear(prefix, {names.gate}, {size}, width, false),
+      .output = builder.linear(prefix, {names.output}, {width}, size, false),
+      .norm = builder.norm(part.layer_input->norm, prefix + names.output_norm, width),
+      .activation = layers::element_function(part.layer_input->activation)};
+}
+
 DecoderLayer load_layer(ModuleBuilder& builder, const LayerDescriptor& part,
-                        const std::string& prefix) {
+                        const std::string& prefix, int index, int kv_index) {
   const TensorNames& names = builder.names();
   const auto norm = [&](const std::optional<NormDescriptor>& norm, const std::string& name) {
     return builder.stream_norm(norm, prefix + name);
@@ -52,24 +68,72 @@ DecoderLayer load_layer(ModuleBuilder& builder, const LayerDescriptor& part,
           .mixer_join = {.norm = norm(part.attention_post_norm, names.attention_post_norm),
                          .scale = part.residual_scale},
           .mlp_norm = norm(part.mlp_norm, names.mlp_norm),
-          .feed_forward = std::visit(FeedForwardLoader{builder, prefix}, part.feed_forward),
+          .feed_forward = std::visit(FeedForwardLoader{builder, prefix, index}, part.feed_forward),
           .mlp_join = {.norm = norm(part.mlp_post_norm, names.mlp_post_norm),
                        .scale = part.residual_scale},
-          .parallel = part.parallel};
+          .parallel = part.parallel,
+          .kv_index = kv_index,
+          .layer_input = load_layer_input(builder, part, prefix),
+          .output_scale = part.output_scale ? std::optional(layers::to_array(builder.weights().flat(
+                                                  prefix + names.output_scale, 1)))
+                                            : std::nullopt};
+}
+
+/// The pool's layer of each decoder layer: its own, or that of the layer whose keys it shares.
+std::vector<int> kv_indices(const Descriptor& descriptor) {
+  std::vector<int> indices;
+  int next = 0;
+  for (const LayerDescriptor& layer : descriptor.layers) {
+    const auto* attention = std::get_if<AttentionDescriptor>(&layer.mixer);
+    if (attention != nullptr && attention->shares_kv_of) {
+      indices.push_back(indices.at(static_cast<std::size_t>(*attention->shares_kv_of)));
+    } else {
+      const bool latent = std::holds_alternative<LatentAttentionDescriptor>(layer.mixer);
+      indices.push_back(next);
+      next += attention != nullptr || latent ? 1 : 0;
+    }
+  }
+  return indices;
+}
+
+std::optional<layers::LayerInputs> load_layer_inputs(ModuleBuilder& builder) {
+  const Descriptor& descriptor = builder.descriptor();
+  const std::optional<LayerInputDescriptor>& input = descriptor.layers.front().layer_input;
+  if (!input) {
+    return std::nullopt;
+  }
+  const LayerInputNames& names = builder.names().layer_input;
+  const int total = input->size * static_cast<int>(descriptor.layers.size());
+  return layers::LayerInputs{
+      .embedding =
+          builder.weights().matrix(names.embedding + ".weight", descriptor.vocabulary, total),
+      .projection = builder.linear({}, {names.projection}, {total}, descriptor.width, false),
+      .norm = builder.norm(input->norm, names.projection_norm, input->size),
+      .size = input->size};
 }
 
 }  // namespace
 
 DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& weights,
-                            layers::ActivationFormat activations) {
-  ModuleBuilder builder(descriptor, weights, activations);
+                            layers::ActivationFormat activations,
+                            std::shared_ptr<layers::ExpertCache> expert_cache) {
+  ModuleBuilder builder(descriptor, weights, activations, std::move(expert_cache));
   const TensorNames& names = descriptor.names;
   kernels::PackedMatrix embedding =
       weights.matrix(names.embedding + ".weight", descriptor.vocabulary, descriptor.width);
+  std::optional<LearnedPositions> positions;
+  if (descriptor.positions) {
+    positions =
+        LearnedPositions{.table = weights.matrix(names.positions + ".weight",
+                                                 descriptor.positions->rows, descriptor.width),
+                         .offset = descriptor.positions->offset};
+  }
   std::vector<DecoderLayer> layers;
+  const std::vector<int> kv = kv_indices(descriptor);
   for (std::size_t i = 0; i < descriptor.layers.size(); ++i) {
-    layers.push_back(
-        load_layer(builder, descriptor.layers[i], names.layers + std::to_string(i) + "."));
+    layers.push_back(load_layer(builder, descriptor.layers[i],
+                                names.layers + std::to_string(i) + ".", static_cast<int>(i),
+                                kv[i]));
   }
   layers::Norm final_norm = builder.norm(descriptor.final_norm, names.final_norm, descriptor.width);
   kernels::PackedMatrix head =
@@ -81,6 +145,9 @@ DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& 
     head_bias = builder.bias({names.head}, {descriptor.vocabulary});
   }
   return {.embedding = std::move(embedding),
+          .positions = std::move(positions),
+          .embedding_norm = builder.stream_norm(descriptor.embedding_norm, names.embedding_norm),
+          .layer_inputs = load_layer_inputs(builder),
           .layers = std::move(layers),
           .final_norm = std::move(final_norm),
           .head = layers::Linear({std::move(head)}, std::move(head_bias), activations)};

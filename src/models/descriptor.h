@@ -75,6 +75,9 @@ struct AttentionDescriptor {
   std::optional<QueryGrowthDescriptor> query_growth = {};
   std::optional<OutputGateDescriptor> output_gate = {};
   std::optional<NormDescriptor> output_norm = {};  // before the output matrix
+  /// The layer whose keys and values this one uses instead of its own.
+  std::optional<int> shares_kv_of = {};
+  bool keys_are_values = false;  // values are the keys as projected
 };
 
 /// Multi-head latent attention (DeepSeek-V2, section 2.1): keys and values of all heads are made
@@ -136,6 +139,14 @@ struct ExpertsDescriptor {
 
 using FeedForwardDescriptor = std::variant<std::monostate, MlpDescriptor, ExpertsDescriptor>;
 
+/// A vector of `size` elements for each token and layer (Gemma 3n): the stream after both parts
+/// gains post_norm((activation(x Wg) * vector) Wp).
+struct LayerInputDescriptor {
+  int size;
+  layers::Activation activation;
+  NormDescriptor norm;  // of the vector and of what is added
+};
+
 /// Mixer and feed-forward part of one layer. Each part reads the stream through its norm and adds
 /// to it scale * post_norm(part).
 struct LayerDescriptor {
@@ -148,6 +159,8 @@ struct LayerDescriptor {
   float residual_scale = 1.0F;
   /// Both parts read the stream as it was before the layer, instead of one after the other.
   bool parallel = false;
+  std::optional<LayerInputDescriptor> layer_input = {};
+  bool output_scale = false;  // the stream is multiplied by a learned number in the end
 
   AttentionDescriptor& attention() { return std::get<AttentionDescriptor>(mixer); }
   const AttentionDescriptor& attention() const { return std::get<AttentionDescriptor>(mixer); }
@@ -166,6 +179,15 @@ struct ExpertNames {
   std::vector<std::string> shared_input;
   std::string shared_down;
   std::string shared_gate;
+};
+
+struct LayerInputNames {
+  std::string embedding;   // [vocabulary, layers * size]
+  std::string projection;  // of the embedded token
+  std::string projection_norm;
+  std::string gate;  // in each layer
+  std::string output;
+  std::string output_norm;
 };
 
 struct LatentNames {
@@ -198,13 +220,16 @@ struct TensorNames {
   std::vector<std::string> mlp_input;  // gate and up; or up alone
   std::string mlp_down;
   std::string mlp_hidden_norm = {};
+  std::string mlp_activation = {};  // of learned constants
   std::string attention_norm;
   std::string attention_post_norm;
   std::string mlp_norm;
   std::string mlp_post_norm;
   /// The matrices lie [inputs, outputs] (GPT-2).
   bool transposed = false;
+  std::string output_scale = {};  // a whole name
   LatentNames latent = {};
+  LayerInputNames layer_input = {};
   ExpertNames experts = {};
 };
 

@@ -52,6 +52,10 @@ int GgufReader::integer(std::string_view key, std::optional<int> fallback) const
   return static_cast<int>(*value);
 }
 
+bool GgufReader::boolean(std::string_view key, bool fallback) const {
+  return file_->metadata().boolean(full_key(key)).value_or(fallback);
+}
+
 double GgufReader::number(std::string_view key, std::optional<double> fallback) const {
   const std::optional<double> value = file_->metadata().number(full_key(key));
   if (!value && fallback) {

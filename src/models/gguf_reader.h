@@ -28,6 +28,7 @@ class GgufReader {
 
   bool contains(std::string_view key) const;
   int integer(std::string_view key, std::optional<int> fallback = {}) const;
+  bool boolean(std::string_view key, bool fallback) const;
   double number(std::string_view key, std::optional<double> fallback = {}) const;
   std::string string(std::string_view key, std::optional<std::string> fallback = {}) const;
   /// The key must be absent or zero: what it would turn on is not supported.

@@ -12,48 +12,63 @@ namespace mx = mlx::core;
 /// Reads the experts' matrices in whichever way the checkpoint holds them.
 class ExpertReader {
  public:
-  ExpertReader(ModuleBuilder& builder, const ExpertsDescriptor& part, const std::string& prefix)
-      : part_(part),
+  ExpertReader(ModuleBuilder& builder, ExpertsDescriptor part, std::string prefix)
+      : part_(std::move(part)),
         names_(builder.names().experts),
         weights_(builder.weights()),
-        prefix_(prefix),
-        width_(builder.descriptor().width) {}
-
-  std::vector<layers::Expert> read() {
+        prefix_(std::move(prefix)),
+        width_(builder.descriptor().width) {
     if (part_.bias) {
       for (const std::string& name : names_.input) {
-        input_bias_.push_back(biases(name, fused() ? 2 * part_.hidden : part_.hidden));
+        input_bias_.push_back(
+            biases(builder.weights(), name, fused() ? 2 * part_.hidden : part_.hidden));
       }
-      down_bias_ = biases(names_.down, width_);
+      down_bias_ = biases(builder.weights(), names_.down, width_);
     }
-    std::vector<layers::Expert> experts;
-    for (int i = 0; i < part_.router.rule.experts; ++i) {
-      experts.push_back(expert(i));
+  }
+
+  int count() const { return part_.router.rule.experts; }
+
+  /// Checks that the tensors are there and count as read in `weights`.
+  void check(layers::WeightReader& weights) const {
+    for (int i = 0; i < count(); ++i) {
+      for_each_matrix(i, [&](const std::string& name, const layers::MatrixPart& part) {
+        weights.check_part(name, part);
+      });
     }
-    return experts;
+  }
+
+  layers::Expert expert(int index) {
+    std::vector<kernels::PackedMatrix> matrices;
+    for_each_matrix(index, [&](const std::string& name, const layers::MatrixPart& part) {
+      matrices.push_back(weights_.matrix_part(name, part));
+    });
+    kernels::PackedMatrix down = std::move(matrices.back());
+    matrices.pop_back();
+    layers::Expert expert{
+        .input = std::move(matrices), .down = std::move(down), .input_bias = {}, .down_bias = {}};
+    if (part_.bias) {
+      add_biases(expert, static_cast<std::size_t>(index));
+    }
+    return expert;
   }
 
  private:
   bool fused() const { return part_.gated && names_.input.size() == 1; }
 
-  layers::Expert expert(int index) {
-    layers::Expert expert{.input = {},
-                          .down = matrix(names_.down, index, all(width_), width_, part_.hidden),
-                          .input_bias = {},
-                          .down_bias = {}};
+  /// Calls `use` with name and part of an expert's input matrices, then of its down matrix.
+  template <class Use>
+  void for_each_matrix(int index, const Use& use) const {
     if (fused()) {
       for (const std::vector<int>& rows : {gate_rows(), up_rows()}) {
-        expert.input.push_back(matrix(names_.input[0], index, rows, 2 * part_.hidden, width_));
+        use(name(names_.input[0], index), matrix(index, rows, 2 * part_.hidden, width_));
       }
     } else {
-      for (const std::string& name : names_.input) {
-        expert.input.push_back(matrix(name, index, all(part_.hidden), part_.hidden, width_));
+      for (const std::string& input : names_.input) {
+        use(name(input, index), matrix(index, all(part_.hidden), part_.hidden, width_));
       }
     }
-    if (part_.bias) {
-      add_biases(expert, static_cast<std::size_t>(index));
-    }
-    return expert;
+    use(name(names_.down, index), matrix(index, all(width_), width_, part_.hidden));
   }
 
   static std::vector<int> all(int rows) { return layers::number_range(0, rows); }
@@ -69,27 +84,28 @@ class ExpertReader {
                        : layers::number_range(part_.hidden, part_.hidden);
   }
 
-  kernels::PackedMatrix matrix(const std::string& name, int index, std::vector<int> rows,
-                               int total_rows, int columns) {
+  std::string name(const std::string& matrix, int index) const {
+    std::string full = prefix_ + matrix + names_.suffix;
     if (part_.layout == ExpertsDescriptor::Layout::each) {
-      std::string full = prefix_ + name + names_.suffix;
       full.replace(full.find("{}"), 2, std::to_string(index));
-      return weights_.matrix_part(
-          full, {.rows = std::move(rows), .total_rows = total_rows, .columns = columns});
     }
-    return weights_.matrix_part(
-        prefix_ + name + names_.suffix,
-        {.rows = std::move(rows),
-         .total_rows = total_rows,
-         .columns = columns,
-         .transposed = part_.layout == ExpertsDescriptor::Layout::transposed,
-         .index = index,
-         .count = part_.router.rule.experts});
+    return full;
+  }
+
+  layers::MatrixPart matrix(int index, std::vector<int> rows, int total_rows, int columns) const {
+    layers::MatrixPart part{.rows = std::move(rows), .total_rows = total_rows, .columns = columns};
+    if (part_.layout != ExpertsDescriptor::Layout::each) {
+      part.transposed = part_.layout == ExpertsDescriptor::Layout::transposed;
+      part.index = index;
+      part.count = count();
+    }
+    return part;
   }
 
   /// Those of all experts behind one another.
-  std::vector<float> biases(const std::string& name, int size) {
-    return weights_.values(prefix_ + name + names_.bias_suffix, {part_.router.rule.experts, size});
+  std::vector<float> biases(layers::WeightReader& weights, const std::string& name,
+                            int size) const {
+    return weights.values(prefix_ + name + names_.bias_suffix, {part_.router.rule.experts, size});
   }
 
   void add_biases(layers::Expert& expert, std::size_t index) const {
@@ -112,14 +128,31 @@ class ExpertReader {
     expert.down_bias = layers::to_array({first, first + width_});
   }
 
-  const ExpertsDescriptor& part_;
-  const ExpertNames& names_;
-  layers::WeightReader& weights_;
-  const std::string& prefix_;
+  ExpertsDescriptor part_;
+  ExpertNames names_;
+  layers::WeightReader weights_;  // a copy, so that the file stays open
+  std::string prefix_;
   int width_;
   std::vector<std::vector<float>> input_bias_;
   std::vector<float> down_bias_;
 };
+
+std::shared_ptr<const layers::ExpertSource> load_source(ModuleBuilder& builder,
+                                                        const ExpertsDescriptor& part,
+                                                        const std::string& prefix, int layer) {
+  auto reader = std::make_shared<ExpertReader>(builder, part, prefix);
+  reader->check(builder.weights());
+  if (builder.expert_cache() != nullptr) {
+    return std::make_shared<layers::MappedExperts>(
+        reader->count(), layer, [reader](int index) { return reader->expert(index); },
+        builder.expert_cache());
+  }
+  std::vector<layers::Expert> experts;
+  for (int i = 0; i < reader->count(); ++i) {
+    experts.push_back(reader->expert(i));
+  }
+  return std::make_shared<layers::ResidentExperts>(std::move(experts));
+}
 
 layers::SharedExpert load_shared(ModuleBuilder& builder, const ExpertsDescriptor& part,
                                  const std::string& prefix) {
@@ -136,7 +169,7 @@ layers::SharedExpert load_shared(ModuleBuilder& builder, const ExpertsDescriptor
 }  // namespace
 
 layers::Experts load_experts(ModuleBuilder& builder, const ExpertsDescriptor& part,
-                             const std::string& prefix) {
+                             const std::string& prefix, int layer) {
   const ExpertNames& names = builder.names().experts;
   const layers::RouterRule& rule = part.router.rule;
   // A choice among experts must not depend on how activations are rounded.
@@ -155,8 +188,7 @@ layers::Experts load_experts(ModuleBuilder& builder, const ExpertsDescriptor& pa
   return {.router = std::move(router),
           .rule = rule,
           .correction_bias = std::move(correction),
-          .experts =
-              std::make_shared<layers::ResidentExperts>(ExpertReader(builder, part, prefix).read()),
+          .experts = load_source(builder, part, prefix, layer),
           .activation = part.activation,
           .activations = builder.activations(),
           .weights_scale_input = part.weights_scale_input,

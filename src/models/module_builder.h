@@ -1,11 +1,15 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "layers/attention.h"
+#include "layers/expert_cache.h"
 #include "layers/experts.h"
+#include "layers/latent_attention.h"
 #include "layers/mlp.h"
 #include "layers/weight_reader.h"
 #include "models/descriptor.h"
@@ -16,14 +20,20 @@ namespace espalier::models {
 /// throws `LoadError`; `prefix` is what stands before a layer's names ("model.layers.3.").
 class ModuleBuilder {
  public:
+  /// With `expert_cache`, experts stay in the file until they are chosen.
   ModuleBuilder(const Descriptor& descriptor, layers::WeightReader& weights,
-                layers::ActivationFormat activations)
-      : descriptor_(descriptor), weights_(weights), activations_(activations) {}
+                layers::ActivationFormat activations,
+                std::shared_ptr<layers::ExpertCache> expert_cache)
+      : descriptor_(descriptor),
+        weights_(weights),
+        activations_(activations),
+        expert_cache_(std::move(expert_cache)) {}
 
   const Descriptor& descriptor() const { return descriptor_; }
   const TensorNames& names() const { return descriptor_.names; }
   layers::WeightReader& weights() { return weights_; }
   layers::ActivationFormat activations() const { return activations_; }
+  const std::shared_ptr<layers::ExpertCache>& expert_cache() const { return expert_cache_; }
 
   /// A norm over `size` elements.
   layers::Norm norm(const NormDescriptor& norm, const std::string& name, int size);
@@ -36,12 +46,25 @@ class ModuleBuilder {
   layers::Linear linear(const std::string& prefix, const std::vector<std::string>& names,
                         const std::vector<int>& outputs, int inputs, bool with_bias,
                         std::optional<layers::ActivationFormat> activations = {});
+  /// One matrix for each list of a tensor's rows.
+  layers::Linear linear_rows(const std::string& name, const std::vector<std::vector<int>>& rows,
+                             int total_rows, int inputs, bool with_bias);
+  /// The outputs of both side by side.
+  layers::Linear join_linear(const layers::Linear& first, const layers::Linear& second);
 
  private:
+  /// A whole matrix, lying as the container has it.
+  kernels::PackedMatrix matrix(const std::string& name, const std::vector<int>& rows,
+                               int total_rows, int inputs);
+
   const Descriptor& descriptor_;
   layers::WeightReader& weights_;
   layers::ActivationFormat activations_;
+  std::shared_ptr<layers::ExpertCache> expert_cache_;
 };
+
+/// The rotation as the kernels take it.
+kernels::Rope to_rope(const RopeDescriptor& rope);
 
 // One mixer or feed-forward part each, in files of their own.
 
@@ -51,7 +74,11 @@ layers::Attention load_attention(ModuleBuilder& builder, const AttentionDescript
 layers::Mlp load_mlp(ModuleBuilder& builder, const MlpDescriptor& part, const std::string& prefix,
                      const std::vector<std::string>& input, const std::string& down);
 
+layers::LatentAttention load_latent_attention(ModuleBuilder& builder,
+                                              const LatentAttentionDescriptor& part,
+                                              const std::string& prefix);
+/// `layer` is the index of the layer.
 layers::Experts load_experts(ModuleBuilder& builder, const ExpertsDescriptor& part,
-                             const std::string& prefix);
+                             const std::string& prefix, int layer);
 
 }  // namespace espalier::models

@@ -64,9 +64,15 @@ void read_scaling(const ConfigReader& config, const ConfigReader& rope, RopeSett
   if (type == "linear") {
     settings.scaling = LinearRope{.factor = rope.number("factor")};
   } else if (type == "dynamic") {
-    // The base changes only for sequences longer than the trained context.
-    rope.ignore("factor");
-    settings.context_limit = static_cast<int>(context);
+    if (rope.contains("alpha")) {  // HunYuan: a larger base at every length
+      settings.theta_alpha = rope.number("alpha");
+    } else {
+      // The base changes only for sequences longer than the trained context.
+      settings.context_limit = static_cast<int>(context);
+    }
+    for (const char* key : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
+      rope.ignore(key);
+    }
   } else if (type == "llama3") {
     settings.scaling =
         Llama3Rope{.factor = rope.number("factor"),
@@ -75,6 +81,8 @@ void read_scaling(const ConfigReader& config, const ConfigReader& rope, RopeSett
                    .original_context = rope.number("original_max_position_embeddings")};
   } else if (type == "yarn") {
     settings.scaling = read_yarn(rope, context);
+  } else if (type == "proportional") {
+    settings.scaling = ProportionalRope{.factor = rope.number("factor", 1)};
   } else if (type == "longrope" || type == "su") {
     read_long_rope(config, rope, settings);
   } else {
@@ -176,33 +184,42 @@ RopeSettings read_rope(const GgufReader& file, int head_dim, double default_thet
 }
 
 RopeDescriptor make_rope(const RopeSettings& settings, int dims, bool interleaved) {
-  std::vector<double> frequencies(static_cast<std::size_t>(dims / 2));
+  const double theta =
+      settings.theta * std::pow(settings.theta_alpha, static_cast<double>(dims) / (dims - 2));
+  // An odd number of elements rounds up, as it does in the reference.
+  std::vector<double> frequencies(static_cast<std::size_t>((dims + 1) / 2));
   for (std::size_t i = 0; i < frequencies.size(); ++i) {
-    frequencies[i] = std::pow(settings.theta, -2.0 * static_cast<double>(i) / dims);
+    frequencies[i] = std::pow(theta, -2.0 * static_cast<double>(i) / dims);
   }
   double magnitude = 1;
-  std::visit(Overloaded{[](const std::monostate&) {},
-                        [&](const LinearRope& rope) {
-                          for (double& frequency : frequencies) {
-                            frequency /= rope.factor;
-                          }
-                        },
-                        [&](const Llama3Rope& rope) {
-                          frequencies = llama3_frequencies(std::move(frequencies), rope);
-                        },
-                        [&](const YarnRope& rope) {
-                          frequencies =
-                              yarn_frequencies(std::move(frequencies), rope, settings.theta);
-                          magnitude = rope.magnitude.value_or(yarn_magnitude(rope.factor));
-                        },
-                        [&](const FactorsRope& rope) {
-                          for (std::size_t i = 0; i < frequencies.size(); ++i) {
-                            frequencies[i] /= rope.factors.at(i);
-                          }
-                          magnitude = rope.magnitude;
-                        }},
-             settings.scaling);
-  return {.dims = dims,
+  std::visit(
+      Overloaded{[](const std::monostate&) {},
+                 [&](const LinearRope& rope) {
+                   for (double& frequency : frequencies) {
+                     frequency /= rope.factor;
+                   }
+                 },
+                 [&](const Llama3Rope& rope) {
+                   frequencies = llama3_frequencies(std::move(frequencies), rope);
+                 },
+                 [&](const YarnRope& rope) {
+                   frequencies = yarn_frequencies(std::move(frequencies), rope, settings.theta);
+                   magnitude = rope.magnitude.value_or(yarn_magnitude(rope.factor));
+                 },
+                 [&](const FactorsRope& rope) {
+                   for (std::size_t i = 0; i < frequencies.size(); ++i) {
+                     frequencies[i] /= rope.factors.at(i);
+                   }
+                   magnitude = rope.magnitude;
+                 },
+                 [&](const ProportionalRope& rope) {
+                   const auto rotated = static_cast<std::size_t>(settings.partial * dims) / 2;
+                   for (std::size_t i = 0; i < frequencies.size(); ++i) {
+                     frequencies[i] = i < rotated ? frequencies[i] / rope.factor : 0;
+                   }
+                 }},
+      settings.scaling);
+  return {.dims = 2 * static_cast<int>(frequencies.size()),
           .interleaved = interleaved,
           .inv_freq = {frequencies.begin(), frequencies.end()},
           .magnitude = static_cast<float>(magnitude)};

@@ -41,11 +41,18 @@ struct FactorsRope {
   double magnitude = 1;
 };
 
+/// Frequencies as if all of a head were rotated, of which only the first share is (Gemma 4).
+struct ProportionalRope {
+  double factor = 1;
+};
+
 /// What a checkpoint says about rotary embedding.
 struct RopeSettings {
   double theta = 10000;
   double partial = 1;  // share of each head that is rotated
-  std::variant<std::monostate, LinearRope, Llama3Rope, YarnRope, FactorsRope> scaling = {};
+  std::variant<std::monostate, LinearRope, Llama3Rope, YarnRope, FactorsRope, ProportionalRope>
+      scaling = {};
+  double theta_alpha = 1;  // theta is multiplied by its power dims / (dims - 2)
   /// Positions beyond which these frequencies do not hold.
   std::optional<int> context_limit = {};
 };

@@ -25,7 +25,7 @@ KvPool::KvPool(std::vector<KvLayerShape> layers, int blocks, mx::Dtype dtype,
   for (const KvLayerShape& shape : layers) {
     impl_->layers.push_back(
         {.keys = reserve_memory({blocks, shape.kv_heads, shape.head_dim, tokens}, dtype),
-         .values = reserve_memory({blocks, shape.kv_heads, tokens, shape.head_dim}, dtype)});
+         .values = reserve_memory({blocks, shape.kv_heads, tokens, shape.values()}, dtype)});
   }
   impl_->references.assign(blocks, 0);
   for (int block = blocks - 1; block >= 0; --block) {
@@ -46,7 +46,7 @@ RecurrentPool& KvPool::recurrent() { return impl_->recurrent; }
 std::size_t KvPool::bytes_per_token(const std::vector<KvLayerShape>& layers, mx::Dtype dtype) {
   std::size_t elements = 0;
   for (const KvLayerShape& shape : layers) {
-    elements += 2 * static_cast<std::size_t>(shape.kv_heads) * shape.head_dim;
+    elements += static_cast<std::size_t>(shape.kv_heads) * (shape.head_dim + shape.values());
   }
   return elements * mx::size_of(dtype);
 }

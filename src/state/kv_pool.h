@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -14,7 +15,11 @@ namespace espalier::state {
 /// What one attention layer keeps per token.
 struct KvLayerShape {
   int kv_heads;
-  int head_dim;
+  int head_dim;  // of keys
+  /// Of values; absent: as of keys; 0: values are part of the keys.
+  std::optional<int> value_dim = {};
+
+  int values() const { return value_dim.value_or(head_dim); }
 };
 
 /// The recurrent layers beside the attention layers, and how many sequences they have room for.

@@ -26,6 +26,10 @@ struct Shape {
   int heads = 4;
   int kv_heads = 2;
   int head_dim = 16;
+  std::optional<int> value_dim = {};  // absent: as head_dim
+
+  int values() const { return value_dim.value_or(head_dim); }
+  int columns() const { return (heads + kv_heads) * head_dim + kv_heads * values(); }
 };
 
 class AttentionTest : public testing::Test {
@@ -67,7 +71,7 @@ class AttentionTest : public testing::Test {
 KvLayer zero_layer(const Shape& shape, mx::Dtype dtype, float fill = 0.0F) {
   return {mx::astype(mx::full({pool_blocks, shape.kv_heads, shape.head_dim, kv_block_tokens}, fill),
                      dtype),
-          mx::astype(mx::full({pool_blocks, shape.kv_heads, kv_block_tokens, shape.head_dim}, fill),
+          mx::astype(mx::full({pool_blocks, shape.kv_heads, kv_block_tokens, shape.values()}, fill),
                      dtype)};
 }
 
@@ -170,7 +174,7 @@ class AttentionSets : public AttentionTest, public testing::WithParamInterface<I
     const Steps steps = ragged_steps();
     std::vector<mx::array> inputs;
     for (int rows : steps.rows) {
-      inputs.push_back(random({rows, (shape.heads + 2 * shape.kv_heads) * shape.head_dim}, io));
+      inputs.push_back(random({rows, shape.columns()}, io));
       mx::eval(inputs.back());
     }
     expect_like_ops(inputs, steps.batches, zero_layer(shape, kv), options, tolerance(io, kv));
@@ -230,6 +234,60 @@ TEST_P(AttentionSets, NormsAndRotation) {
         compare(shape, chosen);
       }
     }
+  }
+}
+
+TEST_P(AttentionSets, ChunksSinksAndSlopes) {
+  const Shape shape{4, 2, 32};
+  for (const int chunk : {1, 5, 32, 40, 128, 200}) {
+    SCOPED_TRACE(chunk);
+    auto chosen = options(shape);
+    chosen.chunk = chunk;
+    compare(shape, chosen);
+  }
+  auto sinking = options(shape);
+  sinking.sinks = random({shape.heads}, mx::float32, 4.0F);
+  compare(shape, sinking);
+  sinking.window = 40;
+  compare(shape, sinking);
+  auto sloping = options(shape);
+  sloping.alibi_slopes = mx::abs(random({shape.heads}, mx::float32, 0.2F));
+  compare(shape, sloping);
+}
+
+TEST_P(AttentionSets, ValuesOfTheirOwnSize) {
+  for (const auto& [d, dv] : {std::pair(24, 16), std::pair(16, 24), std::pair(20, 5)}) {
+    SCOPED_TRACE(dv);
+    const Shape shape{.heads = 4, .kv_heads = 2, .head_dim = d, .value_dim = dv};
+    auto chosen = options(shape);
+    chosen.value_dim = dv;
+    chosen.v_norm = norm(dv);
+    compare(shape, chosen);
+    compare(shape, chosen, mx::bfloat16, mx::float16);
+  }
+}
+
+TEST_P(AttentionSets, NormsBehindRotation) {
+  const Shape shape{4, 2, 20};
+  auto chosen = options(shape);
+  chosen.q_norm = norm(20);
+  chosen.k_norm = norm(20);
+  chosen.rope = rope(12, false);
+  chosen.norm_after_rope = true;
+  compare(shape, chosen);
+}
+
+TEST_P(AttentionSets, ValuesWithinKeys) {
+  for (const auto& [heads, rank, rotated] :
+       {std::tuple(4, 16, 8), std::tuple(60, 20, 4), std::tuple(3, 64, 16)}) {
+    SCOPED_TRACE(heads);
+    const Shape shape{.heads = heads, .kv_heads = 1, .head_dim = rotated + rank, .value_dim = 0};
+    auto chosen = options(shape);
+    chosen.value_dim = rank;
+    chosen.rope = rope(rotated, true);
+    chosen.values_in_keys = true;
+    compare(shape, chosen);
+    compare(shape, chosen, mx::float32, mx::float16);
   }
 }
 
@@ -356,6 +414,24 @@ TEST_F(AttentionTest, RowsKeepTheirBitsWhateverSharesTheBatch) {
       }
     }
   }
+}
+
+/// A layer that uses another's keys and values gives what that layer's own queries would.
+TEST_F(AttentionTest, SharedKeysAreThoseOfTheOtherLayer) {
+  const Shape shape{4, 2, 16};
+  const auto qkv = random({40, shape.columns()}, mx::float32);
+  Tables tables;
+  const auto batch = std::make_shared<const AttentionBatch>(
+      AttentionBatch{{.first_row = 0, .rows = 40, .position = 0, .block_table = tables.take(40)}});
+  auto chosen = options(shape);
+  chosen.rope = rope(16, false);
+  KvLayer layer = zero_layer(shape, mx::float32);
+  mx::eval(layer.keys, layer.values);
+  const auto expected = to_floats(attention(qkv, layer, batch, chosen));
+  chosen.shared_kv = true;
+  const auto queries = mx::contiguous(mx::slice(qkv, {0, 0}, {40, shape.heads * shape.head_dim}));
+  EXPECT_EQ(to_floats(attention(queries, layer, batch, chosen)), expected);
+  EXPECT_EQ(to_floats(attention_ops(queries, layer, batch, chosen)).size(), expected.size());
 }
 
 TEST_F(AttentionTest, EveryRowCount) {

@@ -11,6 +11,7 @@
 #include "mlx/mlx.h"
 #include "models/model.h"
 #include "support/fixtures.h"
+#include "support/text_families.h"
 
 namespace espalier::models {
 namespace {
@@ -234,16 +235,8 @@ TEST_P(TinyText, OnlyTheWantedRowsAreComputed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Families, TinyText,
-    testing::Values("arcee", "cohere", "cohere2", "dots1", "ernie4_5", "ernie4_5_moe", "exaone4",
-                    "exaone_moe", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "glm4_moe",
-                    "granite", "granitemoe", "helium", "llama", "llama3_rope", "llama_linear_rope",
-                    "llama_tied_bias", "llama_yarn", "minimax_m2", "ministral", "ministral3",
-                    "mistral", "mixtral", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "phi3",
-                    "phi3_longrope", "phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe",
-                    "seed_oss", "smollm3", "solar_open", "stablelm", "starcoder2", "vaultgemma"),
-    [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Families, TinyText, testing::ValuesIn(tests::text_families),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace espalier::models

@@ -32,6 +32,12 @@ Descriptor read_dots1(ConfigReader& config) {
   return decoder;
 }
 
+Descriptor read_dots1(const GgufReader& file) {
+  Descriptor decoder = read_qwen3(file);
+  read_experts(file, decoder, false);
+  return decoder;
+}
+
 // GLM 4.5 and 4.6, and Air: half of each head rotated, biases for q, k and v alone.
 Descriptor read_glm4_moe(ConfigReader& config) {
   config.set_defaults({{"partial_rotary_factor", 0.5}});
@@ -62,6 +68,20 @@ Descriptor read_exaone_moe(ConfigReader& config) {
       layer.attention().rope.reset();
     }
   }
+  return decoder;
+}
+
+// Hunyuan 3: q and k norms.
+Descriptor read_hy_v3(ConfigReader& config) {
+  config.set_defaults({{"head_dim", 128}});
+  config.ignore("enable_moe_fp32_combine");
+  Descriptor decoder = read_llama(config);
+  set_qk_norm(decoder);
+  ExpertsDescriptor experts = deepseek_experts(config, decoder);
+  experts.router.rule.normalize = true;
+  experts.router.rule.scale = static_cast<float>(config.number("router_scaling_factor", 2.826));
+  decoder.names.experts.correction_bias = "mlp.e_score_correction_bias";
+  set_experts(decoder, experts, sparse_layers(config, decoder.layers.size(), 1));
   return decoder;
 }
 

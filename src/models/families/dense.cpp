@@ -145,6 +145,12 @@ layers::Activation read_activation(const ConfigReader& config, std::string_view 
   if (name == "relu") {
     return layers::Activation::relu;
   }
+  if (name == "quick_gelu") {
+    return layers::Activation::gelu_quick;
+  }
+  if (name == "xielu") {
+    return layers::Activation::xielu;
+  }
   if (name == "relu2") {
     return layers::Activation::relu_squared;
   }

@@ -5,6 +5,7 @@
 
 #include "models/config_reader.h"
 #include "models/descriptor.h"
+#include "models/gguf_reader.h"
 
 namespace espalier::models {
 
@@ -18,6 +19,10 @@ ExpertsDescriptor softmax_experts(const ConfigReader& config, std::string_view h
 /// DeepSeek-V3's mixture, which many use: sigmoid scores, a bias that corrects the choice, groups
 /// of experts, shared experts. Sets `names.experts` too.
 ExpertsDescriptor deepseek_experts(const ConfigReader& config, Descriptor& decoder);
+
+/// The mixture of a GGUF file, by the keys `expert_*`; `normalize` holds where the file does not
+/// say whether weights are divided by their sum. Sets `names.experts` too.
+ExpertsDescriptor read_experts(const GgufReader& file, Descriptor& decoder, bool normalize);
 
 /// Puts the mixture into the layers marked in `sparse` (one entry a layer).
 void set_experts(Descriptor& decoder, const ExpertsDescriptor& experts,

@@ -1,4 +1,7 @@
+#include <vector>
+
 #include "models/families/dense.h"
+#include "models/families/experts.h"
 #include "models/families/families.h"
 
 namespace espalier::models {
@@ -14,10 +17,8 @@ Descriptor read_llama(ConfigReader& config) {
   return decoder;
 }
 
-// GGUF's "llama" holds Mistral too.
+// GGUF's "llama" holds Mistral and Mixtral too.
 Descriptor read_llama(const GgufReader& file) {
-  file.require_off("expert_count");
-  file.require_off("expert_used_count");
   Descriptor decoder = dense_decoder(file);
   set_pre_norms(decoder, rms_norm(file));
   // The rows of q and k were reordered when the file was made: pairs lie side by side.
@@ -27,6 +28,24 @@ Descriptor read_llama(const GgufReader& file) {
     layer.attention().qkv_bias = file.has_tensor("blk.0.attn_q.bias");
     layer.attention().output_bias = file.has_tensor("blk.0.attn_output.bias");
   }
+  if (file.integer("expert_count", 0) > 0) {
+    read_experts(file, decoder, true);
+  } else {
+    file.require_off("expert_used_count");
+  }
+  return decoder;
+}
+
+// CWM: Llama whose layers slide but for the first of each four.
+Descriptor read_cwm(ConfigReader& config) {
+  config.set_defaults({{"head_dim", 128}, {"sliding_window", 8192}});
+  Descriptor decoder = read_llama(config);
+  std::vector<bool> sliding(decoder.layers.size());
+  for (std::size_t i = 0; i < sliding.size(); ++i) {
+    sliding[i] = i % 4 != 0;
+  }
+  set_windows(decoder, config.contains("layer_types") ? sliding_layers(config, 0) : sliding,
+              config.integer("sliding_window"));
   return decoder;
 }
 

@@ -19,4 +19,19 @@ Descriptor read_nemotron(ConfigReader& config) {
   return decoder;
 }
 
+// Jais 2: plain layer norms, biases everywhere.
+Descriptor read_jais2(ConfigReader& config) {
+  config.set_defaults({{"attention_bias", true}, {"mlp_bias", true}, {"hidden_act", "relu2"}});
+  Descriptor decoder = dense_decoder(config);
+  NormDescriptor norm = layer_norm(config, "layer_norm_eps");
+  norm.bias = true;
+  set_pre_norms(decoder, norm);
+  set_rope(decoder, read_rope(config));
+  set_activation(decoder, read_activation(config, "hidden_act"));
+  set_plain_mlp(decoder);
+  set_attention_bias(decoder, config.boolean("attention_bias"));
+  set_mlp_bias(decoder, config.boolean("mlp_bias"));
+  return decoder;
+}
+
 }  // namespace espalier::models

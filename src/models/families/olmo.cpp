@@ -56,4 +56,26 @@ Descriptor read_olmoe(ConfigReader& config) {
   return decoder;
 }
 
+Descriptor read_olmoe(const GgufReader& file) {
+  Descriptor decoder = dense_decoder(file);
+  set_pre_norms(decoder, rms_norm(file));
+  set_rope(decoder, read_rope(file, decoder.layers.front().attention().head_dim));
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().qk_norm =
+        QkNormDescriptor{.scope = QkNormDescriptor::Scope::projection, .norm = decoder.final_norm};
+  }
+  read_experts(file, decoder, false);
+  return decoder;
+}
+
+// FlexOlmo: OLMo 2 with a mixture of experts.
+Descriptor read_flex_olmo(ConfigReader& config) {
+  Descriptor decoder = read_olmo2(config);
+  ExpertsDescriptor experts = softmax_experts(config, "intermediate_size");
+  experts.router.rule.normalize = config.boolean("norm_topk_prob", false);
+  decoder.names.experts = expert_names("mlp");
+  set_experts(decoder, experts);
+  return decoder;
+}
+
 }  // namespace espalier::models

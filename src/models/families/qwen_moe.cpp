@@ -39,12 +39,24 @@ Descriptor read_qwen2_moe(ConfigReader& config) {
   return decoder;
 }
 
+Descriptor read_qwen2_moe(const GgufReader& file) {
+  Descriptor decoder = read_qwen2(file);
+  read_experts(file, decoder, false);
+  return decoder;
+}
+
 // Qwen 3 MoE.
 Descriptor read_qwen3_moe(ConfigReader& config) {
   Descriptor decoder = read_qwen3(config);
   ExpertsDescriptor experts = softmax_experts(config, "moe_intermediate_size");
   decoder.names.experts = expert_names("mlp");
   read_experts(config, decoder, experts);
+  return decoder;
+}
+
+Descriptor read_qwen3_moe(const GgufReader& file) {
+  Descriptor decoder = read_qwen3(file);
+  read_experts(file, decoder, true);
   return decoder;
 }
 

@@ -1,0 +1,117 @@
+#include <cmath>
+#include <vector>
+
+#include "models/families/dense.h"
+#include "models/families/experts.h"
+#include "models/families/families.h"
+
+namespace espalier::models {
+
+// Trinity (AFMoE): gated attention, q and k norms, norms around both parts; full layers have no
+// positions.
+Descriptor read_afmoe(ConfigReader& config) {
+  config.set_defaults({{"head_dim", 128}, {"num_experts_per_tok", 6}});
+  Descriptor decoder = dense_decoder(config);
+  const NormDescriptor norm = rms_norm(config);
+  set_pre_norms(decoder, norm);
+  set_rope(decoder, read_rope(config));
+  set_activation(decoder, read_activation(config, "hidden_act"));
+  set_attention_bias(decoder, config.boolean("attention_bias", false));
+  set_windows(decoder, sliding_layers(config, config.integer("global_attn_every_n_layers", 4)),
+              config.integer("sliding_window", 1024));
+  if (config.boolean("mup_enabled", false)) {
+    decoder.embedding_scale = std::sqrt(static_cast<float>(decoder.width));
+  }
+  ExpertsDescriptor experts = deepseek_experts(config, decoder);
+  experts.router.rule.scale = static_cast<float>(config.number("route_scale", 1));
+  decoder.names.experts.router = "mlp.router.gate";
+  decoder.names.experts.correction_bias = "mlp.expert_bias";
+  decoder.names.output_gate = "self_attn.gate_proj";
+  decoder.names.mlp_norm = "pre_mlp_layernorm";
+  decoder.names.mlp_post_norm = "post_mlp_layernorm";
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention_post_norm = norm;
+    layer.mlp_post_norm = norm;
+    layer.attention().qk_norm = QkNormDescriptor{.norm = norm};
+    layer.attention().output_gate = OutputGateDescriptor{};
+    if (layer.attention().window == 0) {
+      layer.attention().rope.reset();
+    }
+  }
+  set_experts(decoder, experts, config.integer("num_dense_layers", 1));
+  return decoder;
+}
+
+// gpt-oss: attention sinks, every second layer sliding, biases everywhere, clamped experts.
+Descriptor read_gpt_oss(ConfigReader& config) {
+  config.set_defaults({{"head_dim", 64}, {"attention_bias", true}});
+  config.ignore("swiglu_limit");
+  config.ignore("initial_context_length");
+  config.ignore("experts_per_token");
+  Descriptor decoder = dense_decoder(config);
+  set_pre_norms(decoder, rms_norm(config));
+  set_rope(decoder, read_rope(config, {}, 150000));
+  set_attention_bias(decoder, config.boolean("attention_bias"));
+  std::vector<bool> alternating(decoder.layers.size());
+  for (std::size_t i = 0; i < alternating.size(); i += 2) {
+    alternating[i] = true;
+  }
+  set_windows(decoder, config.contains("layer_types") ? sliding_layers(config, 0) : alternating,
+              config.integer("sliding_window", 128));
+  decoder.names.sinks = "self_attn.sinks";
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().sinks = true;
+  }
+  config.set_defaults({{"num_experts_per_tok", 4}});
+  ExpertsDescriptor experts = softmax_experts(config, "intermediate_size");
+  experts.router.rule.normalize = true;
+  experts.router.bias = true;
+  experts.bias = true;
+  experts.activation = layers::Activation::clamped_swish;
+  experts.layout = ExpertsDescriptor::Layout::transposed;
+  experts.gate_up = ExpertsDescriptor::GateUp::alternating;
+  decoder.names.experts.router = "mlp.router";
+  decoder.names.experts.input = {"mlp.experts.gate_up_proj"};
+  decoder.names.experts.down = "mlp.experts.down_proj";
+  decoder.names.experts.suffix = "";
+  decoder.names.experts.bias_suffix = "_bias";
+  set_experts(decoder, experts);
+  return decoder;
+}
+
+// MiMo-V2-Flash: sliding layers with sinks and twice the key-value heads, values shorter than keys.
+Descriptor read_mimo_v2_flash(ConfigReader& config) {
+  config.set_defaults({{"head_dim", 192}, {"v_head_dim", 128}});
+  for (const char* key :
+       {"swa_head_dim", "swa_num_attention_heads", "swa_num_key_value_heads", "swa_v_head_dim",
+        "swa_rope_theta", "add_swa_attention_sink_bias", "add_full_attention_sink_bias",
+        "attention_chunk_size", "sliding_window_size", "hybrid_layer_pattern", "hybrid_block_size",
+        "moe_layer_freq"}) {
+    config.ignore(key);
+  }
+  Descriptor decoder = dense_decoder(config);
+  set_pre_norms(decoder, rms_norm(config));
+  set_activation(decoder, read_activation(config, "hidden_act"));
+  set_windows(decoder, sliding_layers(config, 0), config.integer("sliding_window", 128));
+  const bool bias = config.boolean("attention_bias", false);
+  const int head_dim = config.integer("head_dim");
+  decoder.names.sinks = "self_attn.attention_sink_bias";
+  config.set_defaults({{"partial_rotary_factor", 0.334}});
+  for (LayerDescriptor& layer : decoder.layers) {
+    AttentionDescriptor& attention = layer.attention();
+    const bool slides = attention.window > 0;
+    attention.kv_heads *= slides ? 2 : 1;
+    attention.sinks = slides;
+    attention.value_dim = config.integer("v_head_dim");
+    attention.value_scale = static_cast<float>(config.number("attention_value_scale", 0.707));
+    attention.qkv_bias = bias;
+    const RopeSettings rope = read_rope(config, slides ? "sliding_attention" : "full_attention",
+                                        slides ? 10000 : 5000000);
+    attention.rope = make_rope(rope, static_cast<int>(rope.partial * head_dim));
+  }
+  const ExpertsDescriptor experts = deepseek_experts(config, decoder);
+  set_experts(decoder, experts, sparse_layers(config, decoder.layers.size(), 1));
+  return decoder;
+}
+
+}  // namespace espalier::models

@@ -1,0 +1,203 @@
+#include <cmath>
+
+#include "models/families/dense.h"
+#include "models/families/families.h"
+
+namespace espalier::models {
+namespace {
+
+/// Layer norms with biases and plain feed-forward parts.
+void set_gpt(Descriptor& decoder, const ConfigReader& config, std::string_view eps_key,
+             std::string_view activation_key) {
+  NormDescriptor norm = layer_norm(config, eps_key);
+  norm.bias = true;
+  set_pre_norms(decoder, norm);
+  set_plain_mlp(decoder);
+  set_activation(decoder, read_activation(config, activation_key));
+}
+
+/// GPT-2's spelling of the sizes.
+void use_gpt2_keys(ConfigReader& config) {
+  config.set_defaults({{"hidden_size", config.integer("n_embd")},
+                       {"num_attention_heads", config.integer("n_head")},
+                       {"num_hidden_layers", config.integer("n_layer")},
+                       {"max_position_embeddings", config.integer("n_positions")},
+                       {"tie_word_embeddings", true}});
+  config.set_defaults(
+      {{"intermediate_size", config.integer("n_inner", 4 * config.integer("n_embd"))}});
+  config.ignore("n_ctx");
+  config.ignore("num_key_value_heads");
+}
+
+/// GPT-2's layout: learned positions, one matrix for q, k and v, biases everywhere.
+Descriptor gpt2_decoder(ConfigReader& config) {
+  use_gpt2_keys(config);
+  config.require_off("add_cross_attention");
+  Descriptor decoder = dense_decoder(config);
+  set_gpt(decoder, config, "layer_norm_epsilon", "activation_function");
+  set_attention_bias(decoder, true);
+  set_mlp_bias(decoder, true);
+  decoder.positions = LearnedPositionsDescriptor{.rows = decoder.context};
+  TensorNames& names = decoder.names;
+  names.embedding = "transformer.wte";
+  names.positions = "transformer.wpe";
+  names.final_norm = "transformer.ln_f";
+  names.layers = "transformer.h.";
+  names.qkv = {"attn.c_attn"};
+  names.attention_output = "attn.c_proj";
+  names.mlp_input = {"mlp.c_fc"};
+  names.mlp_down = "mlp.c_proj";
+  names.attention_norm = "ln_1";
+  names.mlp_norm = "ln_2";
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().kv_heads = layer.attention().heads;
+    if (!config.boolean("scale_attn_weights", true)) {
+      layer.attention().scale = 1;
+    }
+  }
+  return decoder;
+}
+
+}  // namespace
+
+// GPT-2: matrices lie transposed.
+Descriptor read_gpt2(ConfigReader& config) {
+  Descriptor decoder = gpt2_decoder(config);
+  decoder.names.transposed = true;
+  if (config.boolean("scale_attn_by_inverse_layer_idx", false)) {
+    for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
+      decoder.layers[i].attention().scale /= static_cast<float>(i + 1);
+    }
+  }
+  return decoder;
+}
+
+// GPT BigCode (StarCoder 1): one key-value head, or each head's q, k and v below one another.
+Descriptor read_gpt_bigcode(ConfigReader& config) {
+  Descriptor decoder = gpt2_decoder(config);
+  const bool multi_query = config.boolean("multi_query", true);
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().kv_heads = multi_query ? 1 : layer.attention().heads;
+    layer.attention().grouped_qkv = !multi_query;
+  }
+  return decoder;
+}
+
+// GPT-NeoX (Pythia): each head's q, k and v below one another, perhaps parallel parts.
+Descriptor read_gpt_neox(ConfigReader& config) {
+  config.set_defaults({{"rope_theta", config.number("rotary_emb_base", 10000)},
+                       {"partial_rotary_factor", config.number("rotary_pct", 0.25)}});
+  config.ignore("num_key_value_heads");
+  Descriptor decoder = dense_decoder(config);
+  set_gpt(decoder, config, "layer_norm_eps", "hidden_act");
+  set_rope(decoder, read_rope(config));
+  set_attention_bias(decoder, config.boolean("attention_bias", true));
+  set_mlp_bias(decoder, true);
+  TensorNames& names = decoder.names;
+  names.embedding = "gpt_neox.embed_in";
+  names.final_norm = "gpt_neox.final_layer_norm";
+  names.head = "embed_out";
+  names.layers = "gpt_neox.layers.";
+  names.qkv = {"attention.query_key_value"};
+  names.attention_output = "attention.dense";
+  names.mlp_input = {"mlp.dense_h_to_4h"};
+  names.mlp_down = "mlp.dense_4h_to_h";
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().kv_heads = layer.attention().heads;
+    layer.attention().grouped_qkv = true;
+    layer.parallel = config.boolean("use_parallel_residual", true);
+  }
+  return decoder;
+}
+
+// GPT-J: parallel parts behind one norm, interleaved RoPE on the first elements of each head.
+Descriptor read_gptj(ConfigReader& config) {
+  use_gpt2_keys(config);
+  Descriptor decoder = dense_decoder(config);
+  decoder.tied_head = config.boolean("tie_word_embeddings", false);
+  decoder.head_bias = !decoder.tied_head;
+  set_gpt(decoder, config, "layer_norm_epsilon", "activation_function");
+  set_mlp_bias(decoder, true);
+  RopeSettings rope = read_rope(config);
+  const int head_dim = decoder.layers.front().attention().head_dim;
+  rope.partial = static_cast<double>(config.integer("rotary_dim", head_dim)) / head_dim;
+  set_rope(decoder, rope, true);
+  TensorNames& names = decoder.names;
+  names.embedding = "transformer.wte";
+  names.final_norm = "transformer.ln_f";
+  names.layers = "transformer.h.";
+  names.qkv = {"attn.q_proj", "attn.k_proj", "attn.v_proj"};
+  names.attention_output = "attn.out_proj";
+  names.mlp_input = {"mlp.fc_in"};
+  names.mlp_down = "mlp.fc_out";
+  names.attention_norm = "ln_1";
+  names.mlp_norm = "ln_1";
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.parallel = true;
+  }
+  return decoder;
+}
+
+// Phi 1, 1.5 and 2: parallel parts behind one norm, part of each head rotated, biases everywhere.
+Descriptor read_phi(ConfigReader& config) {
+  config.set_defaults({{"partial_rotary_factor", 0.5}, {"hidden_act", "gelu_new"}});
+  config.require_off("qk_layernorm");
+  Descriptor decoder = dense_decoder(config);
+  set_gpt(decoder, config, "layer_norm_eps", "hidden_act");
+  set_rope(decoder, read_rope(config));
+  set_attention_bias(decoder, true);
+  set_mlp_bias(decoder, true);
+  decoder.head_bias = true;
+  decoder.names.final_norm = "model.final_layernorm";
+  decoder.names.attention_output = "self_attn.dense";
+  decoder.names.mlp_input = {"mlp.fc1"};
+  decoder.names.mlp_down = "mlp.fc2";
+  decoder.names.mlp_norm = decoder.names.attention_norm;
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.parallel = true;
+  }
+  return decoder;
+}
+
+// OPT: learned positions that begin at row 2, plain parts with ReLU.
+Descriptor read_opt(ConfigReader& config) {
+  config.set_defaults({{"intermediate_size", config.integer("ffn_dim")},
+                       {"tie_word_embeddings", true},
+                       {"activation_function", "relu"},
+                       {"layer_norm_eps", 1e-5}});
+  config.ignore("num_key_value_heads");
+  config.ignore("word_embed_proj_dim");
+  config.require_off("_remove_final_layer_norm");
+  for (const char* key : {"do_layer_norm_before", "layer_norm_elementwise_affine"}) {
+    if (!config.boolean(key, true)) {
+      config.fail(key, "is false, which is not supported");
+    }
+  }
+  Descriptor decoder = dense_decoder(config);
+  if (config.integer("word_embed_proj_dim", decoder.width) != decoder.width) {
+    config.fail("word_embed_proj_dim", "differs from 'hidden_size', which is not supported");
+  }
+  set_gpt(decoder, config, "layer_norm_eps", "activation_function");
+  const bool bias = config.boolean("enable_bias", true);
+  set_attention_bias(decoder, bias);
+  set_mlp_bias(decoder, bias);
+  constexpr int first_row = 2;
+  decoder.positions =
+      LearnedPositionsDescriptor{.rows = decoder.context + first_row, .offset = first_row};
+  TensorNames& names = decoder.names;
+  names.embedding = "model.decoder.embed_tokens";
+  names.positions = "model.decoder.embed_positions";
+  names.final_norm = "model.decoder.final_layer_norm";
+  names.layers = "model.decoder.layers.";
+  names.attention_output = "self_attn.out_proj";
+  names.mlp_input = {"fc1"};
+  names.mlp_down = "fc2";
+  names.attention_norm = "self_attn_layer_norm";
+  names.mlp_norm = "final_layer_norm";
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().kv_heads = layer.attention().heads;
+  }
+  return decoder;
+}
+
+}  // namespace espalier::models
