@@ -52,6 +52,7 @@ constexpr std::array inert_keys = {
     "layerdrop",
     "max_window_layers",
     "mlp_dropout",
+    "num_mtp_layers",
     "num_nextn_predict_layers",
     "output_attentions",
     "output_hidden_states",

@@ -27,6 +27,8 @@ struct RopeDescriptor {
   bool interleaved = false;
   std::vector<float> inv_freq;  // [dims/2]
   float magnitude = 1.0F;
+
+  bool operator==(const RopeDescriptor&) const = default;
 };
 
 /// Normalization of q and k: each head by itself, or all heads together before RoPE.

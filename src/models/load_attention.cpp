@@ -92,7 +92,8 @@ std::optional<layers::Linear> load_gate(ModuleBuilder& builder, const AttentionD
   return builder.linear(prefix, {names.output_gate}, {outputs}, width, false);
 }
 
-kernels::AttentionOptions make_options(const AttentionDescriptor& part, int value_dim) {
+kernels::AttentionOptions make_options(ModuleBuilder& builder, const AttentionDescriptor& part,
+                                       int value_dim) {
   kernels::AttentionOptions options{.heads = part.heads,
                                     .kv_heads = part.kv_heads,
                                     .head_dim = part.head_dim,
@@ -104,7 +105,7 @@ kernels::AttentionOptions make_options(const AttentionDescriptor& part, int valu
                                     .norm_after_rope = part.qk_norm && part.qk_norm->after_rope,
                                     .shared_kv = part.shares_kv_of.has_value()};
   if (part.rope) {
-    options.rope = to_rope(*part.rope);
+    options.rope = builder.rope(*part.rope);
   }
   if (!part.alibi_slopes.empty()) {
     options.alibi_slopes = layers::to_array(part.alibi_slopes);
@@ -138,13 +139,6 @@ void load_norms(ModuleBuilder& builder, const AttentionDescriptor& part, const s
 
 }  // namespace
 
-kernels::Rope to_rope(const RopeDescriptor& rope) {
-  return {.dims = rope.dims,
-          .interleaved = rope.interleaved,
-          .inv_freq = layers::to_array(rope.inv_freq),
-          .magnitude = rope.magnitude};
-}
-
 layers::Attention load_attention(ModuleBuilder& builder, const AttentionDescriptor& part,
                                  const std::string& prefix) {
   const TensorNames& names = builder.names();
@@ -154,7 +148,7 @@ layers::Attention load_attention(ModuleBuilder& builder, const AttentionDescript
   layers::Attention module{.qkv_proj = load_qkv(builder, part, prefix, value_dim),
                            .o_proj = builder.linear(prefix, {names.attention_output}, {width},
                                                     attended, part.output_bias),
-                           .options = make_options(part, value_dim),
+                           .options = make_options(builder, part, value_dim),
                            .value_scale = part.value_scale,
                            .gate_proj = load_gate(builder, part, prefix, attended)};
   load_norms(builder, part, prefix, module);

@@ -49,7 +49,7 @@ layers::LatentAttention load_latent_attention(ModuleBuilder& builder,
                       .head_dim = part.rope_dim + part.kv_rank,
                       .scale = part.scale,
                       .value_dim = part.kv_rank,
-                      .rope = to_rope(part.rope),
+                      .rope = builder.rope(part.rope),
                       .values_in_keys = true}};
 }
 

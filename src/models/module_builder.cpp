@@ -1,5 +1,6 @@
 #include "models/module_builder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -101,6 +102,20 @@ kernels::PackedMatrix ModuleBuilder::matrix(const std::string& name, const std::
                                                  .total_rows = total_rows,
                                                  .columns = inputs,
                                                  .transposed = names().transposed});
+}
+
+kernels::Rope ModuleBuilder::rope(const RopeDescriptor& rope) {
+  const auto known =
+      std::ranges::find(ropes_, rope, &std::pair<RopeDescriptor, kernels::Rope>::first);
+  if (known != ropes_.end()) {
+    return known->second;
+  }
+  kernels::Rope made{.dims = rope.dims,
+                     .interleaved = rope.interleaved,
+                     .inv_freq = layers::to_array(rope.inv_freq),
+                     .magnitude = rope.magnitude};
+  ropes_.emplace_back(rope, made);
+  return made;
 }
 
 layers::Linear ModuleBuilder::linear_rows(const std::string& name,

@@ -46,6 +46,8 @@ class ModuleBuilder {
   layers::Linear linear(const std::string& prefix, const std::vector<std::string>& names,
                         const std::vector<int>& outputs, int inputs, bool with_bias,
                         std::optional<layers::ActivationFormat> activations = {});
+  /// The rotation as the kernels take it; layers with the same one share it.
+  kernels::Rope rope(const RopeDescriptor& rope);
   /// One matrix for each list of a tensor's rows.
   layers::Linear linear_rows(const std::string& name, const std::vector<std::vector<int>>& rows,
                              int total_rows, int inputs, bool with_bias);
@@ -61,10 +63,8 @@ class ModuleBuilder {
   layers::WeightReader& weights_;
   layers::ActivationFormat activations_;
   std::shared_ptr<layers::ExpertCache> expert_cache_;
+  std::vector<std::pair<RopeDescriptor, kernels::Rope>> ropes_;
 };
-
-/// The rotation as the kernels take it.
-kernels::Rope to_rope(const RopeDescriptor& rope);
 
 // One mixer or feed-forward part each, in files of their own.
 

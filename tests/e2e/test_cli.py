@@ -28,7 +28,7 @@ def test_usage_errors_exit_with_2(espalier, arguments):
 def test_help_names_every_verb(succeed):
     text = succeed("--help")
     for verb in ("serve", "generate", "chat", "tokenize", "render", "logits", "perplexity", "bench",
-                 "ls"):
+                 "inspect", "ls"):
         assert verb in text
 
 
@@ -156,3 +156,15 @@ def test_bench_json(succeed, model):
                                 "--json"))
     assert result["prefill_tokens_per_s"] > 0
     assert result["decode_tokens_per_s"] > 0
+
+
+def test_inspect_says_what_the_model_is(succeed, model):
+    seen = json.loads(succeed("inspect", model, "--json"))
+    assert seen["description"]["family"] == "llama"
+    assert seen["description"]["width"] == 576
+    assert seen["description"]["layers"]["0-29"]["attention"]["kv_heads"] == 3
+    assert seen["tensors"]["blk.0.ffn_up.weight"]["shape"] == [1536, 576]
+    # 135 M parameters: every one of a dense model's takes part.
+    assert 134e6 < seen["parameters"]["total"] < 136e6
+    assert seen["parameters"]["per_token"] == seen["parameters"]["total"]
+    assert "kv_heads: 3" in succeed("inspect", model)

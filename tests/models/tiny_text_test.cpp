@@ -235,6 +235,21 @@ TEST_P(TinyText, OnlyTheWantedRowsAreComputed) {
   }
 }
 
+class MappedExperts : public TinyText {};
+
+TEST_P(MappedExperts, GiveTheBitsOfResidentOnes) {
+  const std::vector<std::int32_t>& tokens = reference_.input_ids[0];
+  const Logits expected = in_chunks(*model_, *pool_, tokens, 512);
+  model_ = load_model(*tests::fixture_folder("tiny-text") / "a" / GetParam(),
+                      {.dtype = mx::float32, .map_experts = true});
+  EXPECT_EQ(in_chunks(*model_, *pool_, tokens, 512), expected);
+  EXPECT_EQ(in_chunks(*model_, *pool_, tokens, 1), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, MappedExperts,
+                         testing::Values("mixtral", "granitemoe", "gpt_oss"),
+                         [](const auto& info) { return std::string(info.param); });
+
 INSTANTIATE_TEST_SUITE_P(Families, TinyText, testing::ValuesIn(tests::text_families),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -131,8 +131,9 @@ Descriptor read_falcon(ConfigReader& config) {
   set_attention_bias(decoder, bias);
   set_mlp_bias(decoder, bias);
   const bool alibi = config.boolean("alibi", false);
+  const RopeSettings rope = read_rope(config);
   if (!alibi) {
-    set_rope(decoder, read_rope(config));
+    set_rope(decoder, rope);
   }
   name_falcon_layers(decoder.names);
   if (two_norms) {
