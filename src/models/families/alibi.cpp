@@ -3,6 +3,7 @@
 
 #include "models/families/dense.h"
 #include "models/families/families.h"
+#include "models/families/hidden_size.h"
 
 namespace espalier::models {
 namespace {
@@ -83,7 +84,7 @@ Descriptor read_bloom(ConfigReader& config) {
   use_bloom_keys(config);
   config.set_defaults({{"tie_word_embeddings", true},
                        {"max_position_embeddings", config.integer("seq_length", 2048)},
-                       {"intermediate_size", 4 * config.integer("hidden_size")},
+                       {"intermediate_size", 0},
                        {"layer_norm_epsilon", 1e-5}});
   for (const char* key :
        {"num_key_value_heads", "attention_softmax_in_fp32", "masked_softmax_fusion",
@@ -92,6 +93,7 @@ Descriptor read_bloom(ConfigReader& config) {
   }
   config.require_off("apply_residual_connection_post_layernorm");
   Descriptor decoder = dense_decoder(config);
+  set_hidden(decoder, 4 * decoder.width);
   const NormDescriptor norm = biased_layer_norm(config, "layer_norm_epsilon");
   set_pre_norms(decoder, norm);
   set_plain_mlp(decoder);
@@ -116,14 +118,14 @@ Descriptor read_falcon(ConfigReader& config) {
                        {"max_position_embeddings", 2048},
                        {"activation", "gelu"},
                        {"layer_norm_epsilon", 1e-5}});
-  config.set_defaults({{"intermediate_size",
-                        config.integer("ffn_hidden_size", 4 * config.integer("hidden_size"))}});
+  config.set_defaults({{"intermediate_size", 0}});
   config.ignore("num_key_value_heads");
   const bool newer = config.boolean("new_decoder_architecture", false);
   const bool multi_query = config.boolean("multi_query", true);
   const bool parallel = config.boolean("parallel_attn", true) || newer;
   const bool two_norms = newer && config.integer("num_ln_in_parallel_attn", 2) == 2;
   Descriptor decoder = dense_decoder(config);
+  set_hidden(decoder, config.integer("ffn_hidden_size", 4 * decoder.width));
   set_pre_norms(decoder, biased_layer_norm(config, "layer_norm_epsilon"));
   set_plain_mlp(decoder);
   set_activation(decoder, read_activation(config, "activation"));
@@ -166,8 +168,7 @@ Descriptor read_mpt(ConfigReader& config) {
                        {"max_position_embeddings", config.integer("max_seq_len", 2048)},
                        {"tie_word_embeddings", true},
                        {"layer_norm_epsilon", 1e-5}});
-  config.set_defaults(
-      {{"intermediate_size", config.integer("expansion_ratio", 4) * config.integer("d_model")}});
+  config.set_defaults({{"intermediate_size", 0}});
   for (const char* key : {"num_key_value_heads", "init_device", "logit_scale", "verbose",
                           "emb_pdrop", "learned_pos_emb", "init_config", "norm_type", "use_cache",
                           "tokenizer_name", "embedding_fraction", "init_config"}) {
@@ -177,6 +178,7 @@ Descriptor read_mpt(ConfigReader& config) {
     config.fail("no_bias", "is false, which is not supported");
   }
   Descriptor decoder = dense_decoder(config);
+  set_hidden(decoder, config.integer("expansion_ratio", 4) * decoder.width);
   set_pre_norms(decoder, layer_norm(config, "layer_norm_epsilon"));
   set_plain_mlp(decoder);
   set_activation(decoder, layers::Activation::gelu_erf);

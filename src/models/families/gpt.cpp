@@ -2,6 +2,7 @@
 
 #include "models/families/dense.h"
 #include "models/families/families.h"
+#include "models/families/hidden_size.h"
 
 namespace espalier::models {
 namespace {
@@ -23,8 +24,7 @@ void use_gpt2_keys(ConfigReader& config) {
                        {"num_hidden_layers", config.integer("n_layer")},
                        {"max_position_embeddings", config.integer("n_positions")},
                        {"tie_word_embeddings", true}});
-  config.set_defaults(
-      {{"intermediate_size", config.integer("n_inner", 4 * config.integer("n_embd"))}});
+  config.set_defaults({{"intermediate_size", 0}});
   config.ignore("n_ctx");
   config.ignore("num_key_value_heads");
 }
@@ -34,6 +34,7 @@ Descriptor gpt2_decoder(ConfigReader& config) {
   use_gpt2_keys(config);
   config.require_off("add_cross_attention");
   Descriptor decoder = dense_decoder(config);
+  set_hidden(decoder, config.integer("n_inner", 4 * decoder.width));
   set_gpt(decoder, config, "layer_norm_epsilon", "activation_function");
   set_attention_bias(decoder, true);
   set_mlp_bias(decoder, true);
@@ -114,6 +115,7 @@ Descriptor read_gpt_neox(ConfigReader& config) {
 Descriptor read_gptj(ConfigReader& config) {
   use_gpt2_keys(config);
   Descriptor decoder = dense_decoder(config);
+  set_hidden(decoder, config.integer("n_inner", 4 * decoder.width));
   decoder.tied_head = config.boolean("tie_word_embeddings", false);
   decoder.head_bias = !decoder.tied_head;
   set_gpt(decoder, config, "layer_norm_epsilon", "activation_function");
@@ -161,7 +163,7 @@ Descriptor read_phi(ConfigReader& config) {
 
 // OPT: learned positions that begin at row 2, plain parts with ReLU.
 Descriptor read_opt(ConfigReader& config) {
-  config.set_defaults({{"intermediate_size", config.integer("ffn_dim")},
+  config.set_defaults({{"intermediate_size", 0},
                        {"tie_word_embeddings", true},
                        {"activation_function", "relu"},
                        {"layer_norm_eps", 1e-5}});
@@ -177,6 +179,7 @@ Descriptor read_opt(ConfigReader& config) {
   if (config.integer("word_embed_proj_dim", decoder.width) != decoder.width) {
     config.fail("word_embed_proj_dim", "differs from 'hidden_size', which is not supported");
   }
+  set_hidden(decoder, config.integer("ffn_dim"));
   set_gpt(decoder, config, "layer_norm_eps", "activation_function");
   const bool bias = config.boolean("enable_bias", true);
   set_attention_bias(decoder, bias);
