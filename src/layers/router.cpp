@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <numeric>
+#include <utility>
 
 namespace espalier::layers {
 namespace {
@@ -36,15 +36,28 @@ std::vector<float> to_scores(std::span<const float> logits, RouterRule::Score ki
   return scores;
 }
 
-/// The indices of the `count` largest values; of equal ones the first.
+/// The indices of the `count` largest values, in no order. NaN counts as largest. Of equal values
+/// those are taken that PyTorch's `topk` takes, which selects in the same way: a router without
+/// training, all of whose logits are equal, then agrees with it.
 std::vector<int> largest(std::span<const float> values, int count) {
-  std::vector<int> order(values.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int a, int b) {
-    return values[a] != values[b] ? values[a] > values[b] : a < b;
-  });
-  order.resize(static_cast<std::size_t>(count));
-  return order;
+  constexpr std::size_t sorted_part = 64;  // PyTorch sorts where so many times `count` fit
+  std::vector<std::pair<float, int>> order;
+  for (const float value : values) {
+    order.emplace_back(value, static_cast<int>(order.size()));
+  }
+  const auto before = [](const auto& a, const auto& b) {
+    return (std::isnan(a.first) && !std::isnan(b.first)) || a.first > b.first;
+  };
+  if (static_cast<std::size_t>(count) * sorted_part <= order.size()) {
+    std::partial_sort(order.begin(), order.begin() + count, order.end(), before);
+  } else {
+    std::nth_element(order.begin(), order.begin() + count - 1, order.end(), before);
+  }
+  std::vector<int> indices;
+  for (int i = 0; i < count; ++i) {
+    indices.push_back(order[i].second);
+  }
+  return indices;
 }
 
 float group_score(std::span<const float> scores, RouterRule::GroupScore kind) {
@@ -80,7 +93,7 @@ void limit_groups(std::vector<float>& scores, const RouterRule& rule) {
 /// twice the tolerance of it.
 Choice sparse_choice(std::span<const float> logits, const std::vector<float>& open,
                      float tolerance) {
-  const int best = largest(open, 1).front();
+  const int best = static_cast<int>(std::ranges::max_element(open) - open.begin());
   const float top = open[best];
   float sum = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {

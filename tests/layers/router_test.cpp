@@ -66,6 +66,17 @@ TEST(Router, SparseMixerWeighsAgainstThoseWithinTheTolerance) {
   EXPECT_NEAR(weight_of(choices, 1), 1.0F, 1e-6F);
 }
 
+// What torch.topk(torch.full((8,), 0.125), 2) and (…, 3) return on a processor.
+TEST(Router, BreaksTiesAsTheReferenceDoes) {
+  const std::vector<float> logits(8);
+  auto choices = choose_experts(logits, {}, {.experts = 8, .chosen = 2});
+  EXPECT_EQ(choices[0].expert, 5);
+  EXPECT_EQ(choices[1].expert, 6);
+  choices = choose_experts(logits, {}, {.experts = 8, .chosen = 3});
+  EXPECT_EQ(choices[0].expert, 4);
+  EXPECT_EQ(choices[2].expert, 6);
+}
+
 TEST(Router, ChoicesComeInTheOrderOfTheirIndices) {
   const std::vector<float> logits = {1, 2, 3, 4};
   const auto choices = choose_experts(logits, {}, {.experts = 4, .chosen = 3});
