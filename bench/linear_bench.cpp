@@ -33,7 +33,9 @@ const LinearCpu& kernels_of(InstructionSet set) {
 }
 
 std::int64_t stride_of(BandType type, int columns) {
-  return with_band(type, [&]<class Format>(const Format*) { return band_bytes<Format>(columns); });
+  return with_band(type, [&]<class Format>(const Format*) {
+    return band_bytes<Format>(columns, default_header(type));
+  });
 }
 
 /// `bytes` of random bits but for the half-precision scales at the start of every `stride` bytes:
@@ -58,7 +60,9 @@ void multiply(benchmark::State& state, InstructionSet set, BandType type, int ou
   const int bands = outputs / band_rows;
   const auto weights = with_band(type, [&]<class Format>(const Format*) {
     if constexpr (Format::quantized) {
-      return random_bytes(stride * bands, Format::stride, Format::header_bytes);
+      const HeaderLayout& layout = Format::header;
+      const int period = layout.bytes() + layout.blocks * block_bytes<Format>;
+      return random_bytes(stride * bands, period, layout.bytes());
     } else {
       return random_bytes(stride * bands, 2, 2);
     }
@@ -77,8 +81,8 @@ void multiply(benchmark::State& state, InstructionSet set, BandType type, int ou
   std::vector<float> sums(static_cast<std::size_t>(rows) * band_rows);
   for (auto _ : state) {
     for (int band = 0; band < bands; ++band) {
-      cpu.formats[static_cast<int>(type)].multiply_int8(weights.data() + band * stride, columns,
-                                                        x.data(), rows, sums.data());
+      cpu.format(type).multiply_int8({columns, default_header(type)},
+                                     weights.data() + band * stride, x.data(), rows, sums.data());
       benchmark::DoNotOptimize(sums.data());
     }
   }

@@ -43,10 +43,11 @@ void add_model_options(CLI::App& verb, ModelOptions& options, bool model_require
                                                                      {"float16", "float16"},
                                                                      {"bfloat16", "bfloat16"}})
               .description(""));
-  verb.add_option("--activations", options.engine.activations,
-                  "what quantized weights are multiplied with")
-      ->check(CLI::IsMember({"int8", "f32"}))
-      ->capture_default_str();
+  verb.add_option(
+          "--activations", options.engine.activations,
+          "what quantized weights are multiplied with: int8, int15 or f32 (default: int8 for "
+          "GGUF, int15 for MLX schemes)")
+      ->check(CLI::IsMember({"int8", "int15", "f32"}));
   verb.add_option("--kv-type", options.engine.kv_type,
                   "type of the stored keys and values: f16, "
                   "bf16 or f32 (default: f16)")

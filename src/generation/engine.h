@@ -24,8 +24,8 @@ struct EngineOptions {
   std::optional<int> threads = {};
   /// "f32", "bfloat16" or "float16"; empty: the model's default.
   std::string dtype = {};
-  /// "int8" or "f32".
-  std::string activations = "int8";
+  /// "int8", "int15" or "f32"; empty: what suits the weights.
+  std::string activations = {};
 };
 
 /// What the loaded model is, for listings and defaults. Plain data.

@@ -22,8 +22,10 @@ models::LoadOptions parse_load_options(const std::string& dtype, const std::stri
     options.activations = kernels::ActivationFormat::f32;
   } else if (activations == "int8") {
     options.activations = kernels::ActivationFormat::int8;
-  } else {
-    throw UsageError("the activations must be int8 or f32, not \"" + activations + "\"");
+  } else if (activations == "int15") {
+    options.activations = kernels::ActivationFormat::int15;
+  } else if (!activations.empty()) {
+    throw UsageError("the activations must be int8, int15 or f32, not \"" + activations + "\"");
   }
   return options;
 }

@@ -38,12 +38,12 @@ struct EmbeddingWork {
   template <class T>
   void copy_row(const mx::array& data, int token, T* row) const {
     constexpr int piece = 128;
-    const auto& format = linear_cpu().formats[static_cast<int>(table.type)];
+    const auto& format = linear_cpu().format(table.type);
     const std::uint8_t* band = table.band(data, token / band_rows);
     float values[piece * band_rows];
     for (int first = 0; first < table.columns; first += piece) {
       const int count = std::min(piece, table.columns - first);
-      format.dequantize(band, first, count, values);
+      format.dequantize(table.shape(), band, first, count, values);
       for (int k = 0; k < count; ++k) {
         row[first + k] = static_cast<T>(values[k * band_rows + token % band_rows] * scale);
       }

@@ -64,8 +64,8 @@ struct HeadLinear {
     }
     alignas(64) float sums[rows_at_once * band_rows];
     for (int band = 0; band < matrix.bands(); ++band) {
-      cpu.formats[static_cast<int>(matrix.type)].multiply_f32(
-          matrix.band(weight, band), matrix.columns, values.data(), rows, sums);
+      cpu.format(matrix.type)
+          .multiply_f32(matrix.shape(), matrix.band(weight, band), values.data(), rows, sums);
       const auto offset =
           static_cast<std::size_t>(first) * output.shape(1) + head * matrix.rows + band * band_rows;
       OutputTile tile{};

@@ -81,6 +81,14 @@ struct Avx2Lanes {
   static Int to_int(Float a) { return _mm256_cvtps_epi32(a); }
   static Float as_float(Int a) { return _mm256_castsi256_ps(a); }
   static Int as_int(Float a) { return _mm256_castps_si256(a); }
+  static Int even_words(Int a) { return _mm256_srai_epi16(_mm256_slli_epi16(a, 8), 8); }
+  static Int odd_words(Int a) { return _mm256_srai_epi16(a, 8); }
+  static Int lookup_bytes(const std::int8_t* table, Int a) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_128(table)), a);
+  }
+  static Float lookup_floats(const float* table, Int a) {
+    return _mm256_i32gather_ps(table, a, sizeof(float));
+  }
   static void store_bytes(std::int8_t* p, Int a) {
     const Int low = _mm256_and_si256(a, _mm256_set1_epi32(0xFF));
     const __m128i words =

@@ -76,6 +76,14 @@ struct Avx512Lanes {
   static Int to_int(Float a) { return _mm512_cvtps_epi32(a); }
   static Float as_float(Int a) { return _mm512_castsi512_ps(a); }
   static Int as_int(Float a) { return _mm512_castps_si512(a); }
+  static Int even_words(Int a) { return _mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8); }
+  static Int odd_words(Int a) { return _mm512_srai_epi16(a, 8); }
+  static Int lookup_bytes(const std::int8_t* table, Int a) {
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_128(table)), a);
+  }
+  static Float lookup_floats(const float* table, Int a) {
+    return _mm512_permutexvar_ps(a, _mm512_loadu_ps(table));
+  }
   static void store_bytes(std::int8_t* p, Int a) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a));
   }

@@ -84,6 +84,23 @@ struct ScalarLanes {
   static Int to_int(Float a) { return static_cast<Int>(a); }
   static Float as_float(Int a) { return to_bits_float(to_unsigned(a)); }
   static Int as_int(Float a) { return wrap(to_bits(a)); }
+  /// Bytes 0 and 2 of each lane, or 1 and 3, widened to words with their sign.
+  static Int even_words(Int a) {
+    return wrap(static_cast<std::uint16_t>(static_cast<std::int8_t>(a)) |
+                to_unsigned(static_cast<std::int8_t>(a >> 16)) << 16);
+  }
+  static Int odd_words(Int a) { return even_words(a >> 8); }
+  /// Each byte, which is below 16, by what `table` has in its place.
+  static Int lookup_bytes(const std::int8_t* table, Int a) {
+    std::uint32_t result = 0;
+    for (int shift = 0; shift < 32; shift += 8) {
+      const auto value = static_cast<std::uint8_t>(table[a >> shift & 15]);
+      result |= static_cast<std::uint32_t>(value) << shift;
+    }
+    return wrap(result);
+  }
+  /// Each lane, which is below 16, by what `table` has in its place.
+  static Float lookup_floats(const float* table, Int a) { return table[a]; }
   /// Stores the low byte of each lane.
   static void store_bytes(std::int8_t* p, Int a) { *p = static_cast<std::int8_t>(a); }
 

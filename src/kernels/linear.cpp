@@ -6,6 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "base/tile_counter.h"
+#include "kernels/element_type.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/primitive.h"
 
@@ -14,19 +15,6 @@ namespace espalier::kernels {
 namespace mx = mlx::core;
 
 namespace {
-
-ElementType element_type(mx::Dtype dtype) {
-  if (dtype == mx::float32) {
-    return ElementType::f32;
-  }
-  if (dtype == mx::float16) {
-    return ElementType::f16;
-  }
-  if (dtype == mx::bfloat16) {
-    return ElementType::bf16;
-  }
-  throw std::invalid_argument("[linear] expected f32, f16 or bf16 activations");
-}
 
 Activation to_activation(const std::optional<Gate>& gate) {
   if (!gate) {
@@ -60,9 +48,10 @@ class Scratch {
   std::vector<T> values_;
 };
 
-/// Rows of activations as a product takes them: int8 blocks or f32.
+/// Rows of activations as products take them; null where none takes them so.
 struct PreparedRows {
   ActivationBlock* blocks;
+  WideActivationBlock* wide_blocks;
   float* values;
 };
 
@@ -91,7 +80,7 @@ struct LinearWork {
   float norm_eps;
   bool has_bias;
   bool has_residual;
-  bool int8;
+  std::vector<ActivationFormat> formats;  // of each matrix
 
   void operator()(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const;
 
@@ -99,6 +88,9 @@ struct LinearWork {
   struct Call;
 
   Call bind(const std::vector<mx::array>& inputs, const mx::array& output, int threads) const;
+  bool uses(ActivationFormat format) const {
+    return std::find(formats.begin(), formats.end(), format) != formats.end();
+  }
   /// Bands of output, each of one matrix or of both when gated.
   int units() const {
     int count = 0;
@@ -128,7 +120,8 @@ struct LinearWork::Call {
   int columns;  // K
   int outputs;  // width of the result
   int units;
-  bool any_int8;  // matrices multiplied by int8 activations, by f32 ones
+  bool any_int8;  // matrices multiplied by activations of each format
+  bool any_int15;
   bool any_f32;
   int row_tile;
   int units_per_tile;
@@ -142,8 +135,10 @@ struct LinearWork::Call {
 
 PreparedRows LinearWork::Call::make_rows() const {
   thread_local Scratch<ActivationBlock> blocks;
+  thread_local Scratch<WideActivationBlock> wide_blocks;
   thread_local Scratch<float> values;
   return {any_int8 ? blocks.get(elements() / block_inputs) : nullptr,
+          any_int15 ? wide_blocks.get(elements() / block_inputs) : nullptr,
           any_f32 ? values.get(elements()) : nullptr};
 }
 
@@ -157,9 +152,12 @@ void LinearWork::prepare(const Call& call, int first, int last,
                                .columns = call.columns,
                                .norm_weight = norm_weight,
                                .norm_eps = norm_eps};
+    const auto block = static_cast<std::size_t>(row) * (call.columns / block_inputs);
     if (prepared.blocks != nullptr) {
-      call.cpu.quantize_row(
-          source, prepared.blocks + static_cast<std::size_t>(row) * (call.columns / block_inputs));
+      call.cpu.quantize_row(source, prepared.blocks + block);
+    }
+    if (prepared.wide_blocks != nullptr) {
+      call.cpu.quantize_row_wide(source, prepared.wide_blocks + block);
     }
     if (prepared.values != nullptr) {
       call.cpu.convert_row(source, prepared.values + static_cast<std::size_t>(row) * call.columns);
@@ -169,15 +167,20 @@ void LinearWork::prepare(const Call& call, int first, int last,
 
 void LinearWork::multiply(const Call& call, const PreparedRows& prepared, int matrix, int band,
                           int first_row, int rows, float* sums) const {
-  const BandMatrix& shape = matrices[matrix];
-  const LinearCpu::Format& format = call.cpu.formats[static_cast<int>(shape.type)];
-  const std::uint8_t* data = shape.band(call.weights[matrix], band);
+  const BandMatrix& weights = matrices[matrix];
+  const FormatKernels& kernels = call.cpu.format(weights.type);
+  const std::uint8_t* data = weights.band(call.weights[matrix], band);
   const auto row = static_cast<std::size_t>(first_row);
-  if (int8 && shape.quantized()) {
-    format.multiply_int8(data, call.columns, prepared.blocks + row * (call.columns / block_inputs),
-                         rows, sums);
-  } else {
-    format.multiply_f32(data, call.columns, prepared.values + row * call.columns, rows, sums);
+  const std::size_t block = row * (call.columns / block_inputs);
+  switch (formats[matrix]) {
+    case ActivationFormat::int8:
+      kernels.multiply_int8(weights.shape(), data, prepared.blocks + block, rows, sums);
+      break;
+    case ActivationFormat::int15:
+      kernels.multiply_int15(weights.shape(), data, prepared.wide_blocks + block, rows, sums);
+      break;
+    case ActivationFormat::f32:
+      kernels.multiply_f32(weights.shape(), data, prepared.values + row * call.columns, rows, sums);
   }
 }
 
@@ -244,8 +247,9 @@ LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs, const mx
             .columns = inputs[0].shape(1),
             .outputs = output.shape(1),
             .units = units(),
-            .any_int8 = false,
-            .any_f32 = false,
+            .any_int8 = uses(ActivationFormat::int8),
+            .any_int15 = uses(ActivationFormat::int15),
+            .any_f32 = uses(ActivationFormat::f32),
             .row_tile = 0,
             .units_per_tile = 0};
   auto next = inputs.begin() + 1 + matrix_count;
@@ -258,12 +262,11 @@ LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs, const mx
   if (has_residual) {
     call.residual = row_contiguous(*next++);
   }
-  for (const auto& matrix : matrices) {
-    (int8 && matrix.quantized() ? call.any_int8 : call.any_f32) = true;
-  }
-  const std::int64_t row_bytes =
-      call.columns * (call.any_f32 ? std::int64_t{sizeof(float)}
-                                   : std::int64_t{sizeof(ActivationBlock)} / block_inputs + 1);
+  const std::int64_t element_bytes = call.any_f32 ? std::int64_t{sizeof(float)}
+                                     : call.any_int15
+                                         ? sizeof(WideActivationBlock) / block_inputs + 1
+                                         : sizeof(ActivationBlock) / block_inputs + 1;
+  const std::int64_t row_bytes = call.columns * element_bytes;
   call.row_tile = static_cast<int>(
       std::clamp<std::int64_t>(row_tile_bytes / row_bytes / 8 * 8, 8, max_row_tile));
   const int pieces = call.row_tiles() > 1 ? pieces_per_thread : streaming_pieces_per_thread;
@@ -327,12 +330,15 @@ PreparedProduct prepare_product(const mx::array& x, const std::vector<PackedMatr
                   .norm_eps = options.norm ? options.norm->eps : 0.0F,
                   .has_bias = options.bias.has_value(),
                   .has_residual = options.residual.has_value(),
-                  .int8 = options.activations == ActivationFormat::int8};
+                  .formats = {}};
   std::vector<mx::array> inputs{x};
   int outputs = 0;
   for (const auto& weight : weights) {
     check(weight.columns == x.shape(1), "matrices of as many columns as x");
-    work.matrices.emplace_back(weight);
+    const BandMatrix& matrix = work.matrices.emplace_back(weight);
+    work.formats.push_back(matrix.takes_integers()
+                               ? options.activations.value_or(weight.activations)
+                               : ActivationFormat::f32);
     inputs.push_back(weight.data);
     outputs += weight.rows;
   }

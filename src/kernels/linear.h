@@ -4,30 +4,38 @@
 #include <vector>
 
 #include "arrays/tensor_file.h"
+#include "kernels/block_codes.h"
 #include "mlx/mlx.h"
 
 namespace espalier::kernels {
+
+/// How activations enter a product with quantized weights: 8-bit integers, 15-bit integers with a
+/// sign, each with one scale per 32 inputs, or floats. Plain weights, and those whose codes are
+/// floats (FP8, NF4), always use f32.
+enum class ActivationFormat { int8, int15, f32 };
 
 /// One weight matrix [N, K] packed for the processor at hand: bands of output rows interleaved so
 /// that one vector register holds the same input position of every row of a band. `data` owns the
 /// packed bytes (uint8, MLX allocator); it is private memory, so the file's pages can be dropped.
 struct PackedMatrix {
   mlx::core::array data;
-  arrays::StorageType type;
+  BandLayout layout;
   int rows;     // N, output features
   int columns;  // K, input features
+  /// What suits the precision of the weights.
+  ActivationFormat activations = ActivationFormat::int8;
 };
 
-/// How activations enter a product with quantized weights. Plain weights always use f32.
-enum class ActivationFormat { int8, f32 };
-
-/// Whether `pack` takes tensors of this type: f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 (and K-quants
-/// q4_k q5_k q6_k).
+/// Whether `pack` takes tensors of this type: f32 f16 bf16 and all GGUF block types but q8_1.
 bool can_pack(arrays::StorageType type);
 
 /// Packs a [N, K] tensor, in parallel on the compute pool. Throws `LoadError` naming the tensor
 /// when the type or shape does not fit.
 PackedMatrix pack(const arrays::TensorView& weight);
+
+/// Packs a quantized matrix [rows, columns], whose columns are a multiple of 32, from what `read`
+/// says of each block.
+PackedMatrix pack_blocks(const BandLayout& layout, int rows, int columns, const BlockReader& read);
 
 /// RMS normalization of each row: x * weight / sqrt(mean(x^2) + eps), computed in f32.
 struct RmsNorm {
@@ -47,13 +55,15 @@ struct LinearOptions {
   std::optional<Gate> gate = std::nullopt;
   /// [T, sum N], dtype of x: added last.
   std::optional<mlx::core::array> residual = std::nullopt;
-  ActivationFormat activations = ActivationFormat::int8;
+  /// Absent: each matrix's own.
+  std::optional<ActivationFormat> activations = std::nullopt;
 };
 
 /// x is [T, K] in f32, bf16 or f16; the result is [T, sum N] in the same dtype, or f32 when
 /// `f32_output`. Row-invariant: the bits of an output row depend on its input row alone, never on
 /// T, the other rows, the thread count or the instruction set. Products are exact integer sums per
-/// quantization block, accumulated in f32 (fused multiply-add) in block order.
+/// 32 inputs (16 where weights have a scale for so few), accumulated in f32 (fused multiply-add) in
+/// order.
 mlx::core::array linear(const mlx::core::array& x, const std::vector<PackedMatrix>& weights,
                         const LinearOptions& options = {}, bool f32_output = false);
 

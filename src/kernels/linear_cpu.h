@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/band_format.h"
@@ -8,38 +10,26 @@
 
 namespace espalier::kernels {
 
-/// The formats that a matrix can be packed in, in the order of `LinearCpu::formats`.
-enum class BandType { f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
-inline constexpr int band_types = 11;
-
 /// Calls `function` with a null `const Format*` of the band format.
 template <class Function>
 auto with_band(BandType type, Function&& function) {
-  switch (type) {
-    case BandType::f16:
-      return function(static_cast<const BandF16*>(nullptr));
-    case BandType::bf16:
-      return function(static_cast<const BandBf16*>(nullptr));
-    case BandType::q4_0:
-      return function(static_cast<const BandQ4_0*>(nullptr));
-    case BandType::q4_1:
-      return function(static_cast<const BandQ4_1*>(nullptr));
-    case BandType::q5_0:
-      return function(static_cast<const BandQ5_0*>(nullptr));
-    case BandType::q5_1:
-      return function(static_cast<const BandQ5_1*>(nullptr));
-    case BandType::q8_0:
-      return function(static_cast<const BandQ8_0*>(nullptr));
-    case BandType::q4_k:
-      return function(static_cast<const BandQ4K*>(nullptr));
-    case BandType::q5_k:
-      return function(static_cast<const BandQ5K*>(nullptr));
-    case BandType::q6_k:
-      return function(static_cast<const BandQ6K*>(nullptr));
-    default:
-      return function(static_cast<const BandF32*>(nullptr));
-  }
+  using Result = decltype(function(static_cast<const BandF32*>(nullptr)));
+  using Call = Result (*)(Function&);
+  static constexpr auto calls = []<class... A, class... B, class... C>(
+                                    FormatList<A...>, FormatList<B...>, FormatList<C...>) {
+    return std::array<Call, band_types>{
+        [](Function& f) -> Result { return f(static_cast<const A*>(nullptr)); }...,
+        [](Function& f) -> Result { return f(static_cast<const B*>(nullptr)); }...,
+        [](Function& f) -> Result { return f(static_cast<const C*>(nullptr)); }...};
+  }(CommonFormats(), SmallFormats(), GroupedFormats());
+  return calls[static_cast<std::size_t>(type)](function);
 }
+
+/// What a kernel must know of a matrix beside its format.
+struct BandShape {
+  int columns;
+  HeaderLayout header;
+};
 
 /// One row of activations on its way into a product: [columns] elements of `type`, RMS-normalized
 /// when `norm_weight` [columns] is given.
@@ -69,26 +59,45 @@ struct OutputTile {
   ElementType output_type;
 };
 
+/// The kernels of one band format.
+struct FormatKernels {
+  /// sums [rows, 16] = the band's rows times `rows` rows of int8 activations, each of columns / 32
+  /// blocks. Null unless codes are integers.
+  void (*multiply_int8)(const BandShape& shape, const std::uint8_t* band, const ActivationBlock* x,
+                        int rows, float* sums);
+  /// The same with 15-bit activations.
+  void (*multiply_int15)(const BandShape& shape, const std::uint8_t* band,
+                         const WideActivationBlock* x, int rows, float* sums);
+  /// The same with f32 activations [rows, columns].
+  void (*multiply_f32)(const BandShape& shape, const std::uint8_t* band, const float* x, int rows,
+                       float* sums);
+  /// values [count, 16] = inputs first .. first + count of each row of the band; both multiples of
+  /// 32 for quantized formats.
+  void (*dequantize)(const BandShape& shape, const std::uint8_t* band, int first, int count,
+                     float* values);
+};
+
 /// The kernels of `linear` for one instruction set. Pointers need no alignment.
 struct LinearCpu {
-  struct Format {
-    /// sums [rows, 16] = the band's rows times `rows` rows of int8 activations, each of columns /
-    /// 32 blocks. Quantized formats only.
-    void (*multiply_int8)(const std::uint8_t* band, int columns, const ActivationBlock* x, int rows,
-                          float* sums);
-    /// The same with f32 activations [rows, columns].
-    void (*multiply_f32)(const std::uint8_t* band, int columns, const float* x, int rows,
-                         float* sums);
-    /// values [count, 16] = inputs first .. first + count of each row of the band; both multiples
-    /// of 32 for quantized formats.
-    void (*dequantize)(const std::uint8_t* band, int first, int count, float* values);
-  };
-  Format formats[band_types];
+  std::array<FormatKernels, band_types> formats;
+
+  const FormatKernels& format(BandType type) const { return formats[static_cast<int>(type)]; }
 
   void (*quantize_row)(const ActivationRow& row, ActivationBlock* blocks);
+  void (*quantize_row_wide)(const ActivationRow& row, WideActivationBlock* blocks);
   void (*convert_row)(const ActivationRow& row, float* values);
   void (*finish)(const OutputTile& tile);
 };
+
+using SmallKernels = std::array<FormatKernels, SmallFormats::size>;
+using GroupedKernels = std::array<FormatKernels, GroupedFormats::size>;
+
+const SmallKernels& small_formats_scalar();
+const SmallKernels& small_formats_avx2();
+const SmallKernels& small_formats_avx512();
+const GroupedKernels& grouped_formats_scalar();
+const GroupedKernels& grouped_formats_avx2();
+const GroupedKernels& grouped_formats_avx512();
 
 const LinearCpu& linear_cpu_scalar();
 const LinearCpu& linear_cpu_avx2();

@@ -1,38 +1,13 @@
+#include "kernels/dot_avx512.h"
 #include "kernels/lanes_avx512.h"
 #include "kernels/linear_cpu.h"
 #include "kernels/linear_kernel.h"
 
 namespace espalier::kernels {
-namespace {
-
-struct Avx512Dot {
-  static constexpr int tile_lanes = 16;
-  static constexpr int tile_rows = 8;
-  static constexpr int signed_offset = 128;
-
-  class Sum {
-   public:
-    void add(__m512i codes, __m512i x) { sum_ = _mm512_dpbusd_epi32(sum_, codes, x); }
-    void add_signed(__m512i values, __m512i x) {
-      add(_mm512_xor_si512(values, _mm512_set1_epi8(-128)), x);
-    }
-    void fold() {}
-    void fold_scaled(__m512i scale) {
-      scaled_ = _mm512_add_epi32(scaled_, _mm512_mullo_epi32(sum_, scale));
-      sum_ = _mm512_setzero_si512();
-    }
-    __m512i total() const { return _mm512_add_epi32(sum_, scaled_); }
-
-   private:
-    __m512i sum_ = _mm512_setzero_si512();
-    __m512i scaled_ = _mm512_setzero_si512();
-  };
-};
-
-}  // namespace
 
 const LinearCpu& linear_cpu_avx512() {
-  static constexpr LinearCpu kernels = linear_kernels<Avx512Lanes, Avx512Dot>();
+  static const LinearCpu kernels =
+      linear_kernels<Avx512Lanes, Avx512Dot>(small_formats_avx512(), grouped_formats_avx512());
   return kernels;
 }
 

@@ -1,12 +1,13 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
+#include "kernels/activation_rows.h"
+#include "kernels/band_view.h"
 #include "kernels/linear_cpu.h"
-#include "kernels/rms_norm_row.h"
-#include "kernels/vector_math.h"
+#include "kernels/linear_finish.h"
 
 /// The kernels of `LinearCpu` as templates over lanes `V` (see `ScalarLanes`) and integer dot
 /// products `Dot`:
@@ -20,190 +21,157 @@
 ///     void fold_scaled(Int scale);            // the same, multiplying what came since the last
 ///     one Int total();
 ///   };
+///   struct WideSum {                     // the same for activations of 16 bits
+///     void add(Int codes, Int x);             // + 2 signed words of codes times 2 of x
+///     Int total();
+///   };
 namespace espalier::kernels {
-
-/// Calls function(integral_constant<int, 0>) ... function(integral_constant<int, count - 1>).
-template <int count, class Function>
-[[gnu::always_inline]] inline void unroll(Function&& function) {
-  [&]<int... indices>(std::integer_sequence<int, indices...>) __attribute__((always_inline)) {
-    (function(std::integral_constant<int, indices>()), ...);
-  }
-  (std::make_integer_sequence<int, count>());
-}
-
-/// A quantization block of a band, seen by `V::width` of its rows.
-template <class V, class Format>
-struct BlockView {
-  using Float = typename V::Float;
-  using Int = typename V::Int;
-  /// How many additions of a group's 2 products of 8 bits each stay within 16 bits.
-  static constexpr int groups_per_fold = 8 >> Format::high_bits;
-
-  const std::uint8_t* header;
-  const std::uint8_t* block;
-  int lane;  // first of the rows
-
-  Float header_scale() const { return V::load(reinterpret_cast<const Half*>(header) + lane); }
-  Float header_minimum() const {
-    return V::load(reinterpret_cast<const Half*>(header) + band_rows + lane);
-  }
-  Int half_scale(int half) const {
-    return V::load_int(reinterpret_cast<const std::int8_t*>(block) + half * band_rows + lane);
-  }
-  /// The scale of the integer sums.
-  Float scale() const {
-    if constexpr (Format::sub_scales == SubScales::per_block) {
-      return V::mul(header_scale(), V::to_float(V::load_int(block + lane)));
-    } else {
-      return header_scale();
-    }
-  }
-  Float minimum() const {
-    if constexpr (Format::sub_scales == SubScales::per_block) {
-      return V::mul(header_minimum(), V::to_float(V::load_int(block + band_rows + lane)));
-    } else {
-      return header_minimum();
-    }
-  }
-
-  /// The 4 codes of a group for each row, as bytes.
-  template <int group>
-  Int codes() const {
-    const std::uint8_t* low = block + Format::sub_scale_bytes + lane * 4;
-    if constexpr (Format::low_bits == 8) {
-      return load_group(low + group * group_bytes);
-    } else {
-      const Int pair = load_group(low + group / 2 * group_bytes);
-      const Int nibbles = V::and_int(group % 2 == 0 ? pair : V::template shift_right<4>(pair),
-                                     V::set_int(0x0F0F0F0F));
-      if constexpr (Format::high_bits == 0) {
-        return nibbles;
-      } else {
-        return V::or_int(nibbles, high_codes<group>(low + Format::low_bytes));
-      }
-    }
-  }
-
- private:
-  static Int load_group(const std::uint8_t* p) {
-    return V::load_int(reinterpret_cast<const std::int32_t*>(p));
-  }
-
-  /// The bits above the low four, in place.
-  template <int group>
-  static Int high_codes(const std::uint8_t* planes) {
-    constexpr bool one_bit = Format::high_bits == 1;
-    const Int plane = load_group(planes + (one_bit ? 0 : group / 4 * group_bytes));
-    constexpr int position = one_bit ? group : 2 * (group % 4);
-    const Int mask = V::set_int(one_bit ? 0x10101010 : 0x30303030);
-    if constexpr (position <= 4) {
-      return V::and_int(V::template shift_left<4 - position>(plane), mask);
-    } else {
-      return V::and_int(V::template shift_right<position - 4>(plane), mask);
-    }
-  }
-};
-
-/// Inputs 4 group + index of each row, from `BlockView::codes`.
-template <class V, class Format, int index>
-inline typename V::Float code_value(typename V::Int codes) {
-  if constexpr (Format::low_bits == 8) {
-    return V::to_float(
-        V::template shift_right_signed<24>(V::template shift_left<24 - 8 * index>(codes)));
-  } else {
-    const auto code = V::and_int(V::template shift_right<8 * index>(codes), V::set_int(0xFF));
-    return V::to_float(V::sub_int(code, V::set_int(Format::offset)));
-  }
-}
-
-template <class V, class Format>
-void dequantize_block(const std::uint8_t* header, const std::uint8_t* block, float* values) {
-  for (int lane = 0; lane < band_rows; lane += V::width) {
-    const BlockView<V, Format> view{header, block, lane};
-    unroll<8>([&](auto group) {
-      const auto codes = view.template codes<group>();
-      auto scale = view.scale();
-      if constexpr (Format::sub_scales == SubScales::per_half) {
-        scale = V::mul(scale, V::to_float(view.half_scale(group / 4)));
-      }
-      unroll<4>([&](auto index) {
-        const auto code = code_value<V, Format, index>(codes);
-        auto value = V::mul(scale, code);
-        if constexpr (Format::has_minimum) {
-          value = V::fma(scale, code, view.minimum());
-        }
-        V::store(values + (4 * group + index) * band_rows + lane, value);
-      });
-    });
-  }
-}
-
-template <class V, class Format>
-void dequantize(const std::uint8_t* band, int first, int count, float* values) {
-  if constexpr (Format::quantized) {
-    for (int k = first; k < first + count; k += block_inputs) {
-      const int index = k / block_inputs;
-      const std::uint8_t* header =
-          band + static_cast<std::int64_t>(index / Format::blocks_per_header * Format::stride);
-      const std::uint8_t* block =
-          header + Format::header_bytes + index % Format::blocks_per_header * Format::block_bytes;
-      dequantize_block<V, Format>(header, block, values);
-      values += block_inputs * band_rows;
-    }
-  } else {
-    const auto* elements = reinterpret_cast<const typename Format::element*>(band) +
-                           static_cast<std::int64_t>(first) * band_rows;
-    for (int i = 0; i < count * band_rows; i += V::width) {
-      V::store(values + i, V::load(elements + i));
-    }
-  }
-}
 
 /// How far ahead of use weights are fetched, past the end of a band into the next one: the
 /// processor's own prefetching stops at each 4 KB. One Zen 3 core then streams 12.4 GB/s of q4_1
 /// instead of 11, which is what plain reading reaches.
 inline constexpr int prefetch_distance = 2048;
 
-/// Adds the products of one group of 4 inputs, by the 4 bytes of x at `values`.
-template <class V, class Dot, class Format, int group>
-[[gnu::always_inline]] inline void add_group(typename Dot::Sum& sum,
-                                             const BlockView<V, Format>& view,
-                                             typename V::Int codes, const std::int8_t* values) {
-  std::int32_t x;
-  __builtin_memcpy(&x, values, sizeof x);
-  if constexpr (Format::low_bits == 8) {
-    sum.add_signed(codes, V::set_int(x));
-  } else {
-    sum.add(codes, V::set_int(x));
-    if constexpr ((group + 1) % BlockView<V, Format>::groups_per_fold == 0) {
-      if constexpr (Format::sub_scales == SubScales::per_half) {
-        sum.fold_scaled(view.half_scale(group / 4));
-      } else {
-        sum.fold();
+/// How many additions of a group's 2 products of 8 bits each stay within 16 bits.
+template <class Format>
+inline constexpr int groups_per_fold = [] {
+  int groups = scaled_by_half<Format> ? 4 : 8;
+  while (groups > 1 && groups * 2 * Format::largest * 127 > 32767) {
+    groups /= 2;
+  }
+  return groups;
+}();
+
+/// How a product takes its activations: types and steps that depend on their width.
+template <class V, class Dot, class Format>
+struct Int8Products {
+  using Block = ActivationBlock;
+  using Sum = typename Dot::Sum;
+  using Codes = typename V::Int;
+  static constexpr bool is_signed = Format::codes == CodeKind::signed_integer;
+  static constexpr int offset = Format::offset + (is_signed ? Dot::signed_offset : 0);
+  /// Halves of a block are added up one after the other; else as one integer sum.
+  static constexpr bool by_half = Format::sub_scales == SubScales::per_half_e4m3;
+
+  static Codes prepare(typename V::Int codes) { return codes; }
+
+  template <int group>
+  [[gnu::always_inline]] static void add(Sum& sum, const BlockView<V, Format>& view,
+                                         const Codes& codes, const Block& x) {
+    std::int32_t values;
+    __builtin_memcpy(&values, x.values + 4 * group, sizeof values);
+    if constexpr (is_signed) {
+      static_assert(!scaled_by_half<Format>);
+      sum.add_signed(codes, V::set_int(values));
+    } else {
+      sum.add(codes, V::set_int(values));
+      if constexpr ((group + 1) % groups_per_fold<Format> == 0) {
+        if constexpr (scaled_by_half<Format> && !by_half) {
+          sum.fold_scaled(view.half_scale(group / 4));
+        } else {
+          sum.fold();
+        }
       }
     }
   }
-}
+};
 
-/// `result` plus a quantization block's product, given the sums of codes times values.
 template <class V, class Dot, class Format>
-[[gnu::always_inline]] inline typename V::Float add_block(typename V::Float result,
-                                                          typename V::Int sum,
-                                                          const BlockView<V, Format>& view,
-                                                          const ActivationBlock& x) {
-  constexpr int offset = Format::low_bits == 8 ? Dot::signed_offset : Format::offset;
-  if constexpr (Format::sub_scales == SubScales::per_half) {
+struct Int15Products {
+  using Block = WideActivationBlock;
+  using Sum = typename Dot::WideSum;
+  struct Codes {
+    typename V::Int even;
+    typename V::Int odd;
+  };
+  static constexpr int offset = Format::offset;
+  static constexpr bool by_half = scaled_by_half<Format>;
+
+  static Codes prepare(typename V::Int codes) {
+    return {V::even_words(codes), V::odd_words(codes)};
+  }
+
+  template <int group>
+  [[gnu::always_inline]] static void add(Sum& sum, const BlockView<V, Format>&, const Codes& codes,
+                                         const Block& x) {
+    std::int32_t values[2];
+    __builtin_memcpy(values, x.values + 4 * group, sizeof values);
+    sum.add(codes.even, V::set_int(values[0]));
+    sum.add(codes.odd, V::set_int(values[1]));
+  }
+};
+
+/// `result` plus the product of half a block, or of a whole one, given the sum of codes times
+/// values.
+template <class V, class Products, class Format>
+[[gnu::always_inline]] inline typename V::Float add_product(typename V::Float result,
+                                                            typename V::Int sum,
+                                                            const BlockView<V, Format>& view,
+                                                            const typename Products::Block& x,
+                                                            int half) {
+  constexpr int offset = Products::offset;
+  auto scale = view.scale();
+  if constexpr (Products::by_half) {
+    sum = V::sub_int(sum, V::set_int(offset * x.half_sums[half]));
+    scale = view.scale_of_half(half);
+  } else if constexpr (scaled_by_half<Format> && offset != 0) {
     const auto first = V::mul_int(view.half_scale(0), V::set_int(offset * x.half_sums[0]));
     const auto last = V::mul_int(view.half_scale(1), V::set_int(offset * x.half_sums[1]));
     sum = V::sub_int(sum, V::add_int(first, last));
   } else if constexpr (offset != 0) {
     sum = V::sub_int(sum, V::set_int(offset * x.sum));
   }
-  result = V::fma(V::mul(view.scale(), V::set(x.scale)), V::to_float(sum), result);
-  if constexpr (Format::has_minimum) {
-    result = V::fma(view.minimum(), V::set(x.scaled_sum), result);
+  return V::fma(V::mul(scale, V::set(x.scale)), V::to_float(sum), result);
+}
+
+/// `result` plus a block's minimum times its activations.
+template <class V, class Format, class Block>
+[[gnu::always_inline]] inline typename V::Float add_minimum(typename V::Float result,
+                                                            const BlockView<V, Format>& view,
+                                                            const Block& x) {
+  if constexpr (Format::sub_scales == SubScales::per_half_minimum) {
+    const auto first = V::mul_int(view.half_minimum(0), V::set_int(x.half_sums[0]));
+    const auto last = V::mul_int(view.half_minimum(1), V::set_int(x.half_sums[1]));
+    return V::fma(V::mul(view.minimum(), V::set(x.scale)), V::to_float(V::add_int(first, last)),
+                  result);
+  } else {
+    return V::fma(view.minimum(), V::set(x.scaled_sum), result);
   }
-  return result;
+}
+
+/// Adds the products of one quantization block to `result`.
+template <class V, class Dot, class Format, class Products, int segments, int rows>
+[[gnu::always_inline]] inline void multiply_block(const HeaderLayout& layout,
+                                                  const BlockPlace& place, int lane,
+                                                  const typename Products::Block* const (&x)[rows],
+                                                  typename V::Float (&result)[segments][rows]) {
+  const auto view = [&](int segment) __attribute__((always_inline)) {
+    return BlockView<V, Format>{layout, place.header, place.block, lane + segment * V::width};
+  };
+  constexpr int parts = Products::by_half ? 2 : 1;
+  unroll<parts>([&](auto part) __attribute__((always_inline)) {
+    constexpr int half = decltype(part)::value;
+    typename Products::Sum sum[segments][rows];
+    unroll<8 / parts>([&](auto step) __attribute__((always_inline)) {
+      constexpr int group = half * 8 / parts + decltype(step)::value;
+      for (int segment = 0; segment < segments; ++segment) {
+        const auto codes = Products::prepare(view(segment).template codes<group>());
+        for (int row = 0; row < rows; ++row) {
+          Products::template add<group>(sum[segment][row], view(segment), codes, *x[row]);
+        }
+      }
+    });
+    for (int segment = 0; segment < segments; ++segment) {
+      for (int row = 0; row < rows; ++row) {
+        auto& value = result[segment][row];
+        value = add_product<V, Products>(value, sum[segment][row].total(), view(segment), *x[row],
+                                         half);
+        if (half == parts - 1 && view(segment).has_minimum()) {
+          value = add_minimum<V>(value, view(segment), *x[row]);
+        }
+      }
+    }
+  });
 }
 
 /// One register tile: `Dot::tile_lanes` output rows from `lane` on times `rows` activation rows
@@ -217,10 +185,14 @@ template <class V, class Dot, class Format>
 /// 47 G; q4_1 by 16 x 4 on a quieter machine 84 G, q4_0 88 G, q5_0 71 G, q8_0 47 G (no sum of two
 /// 8-bit products fits 16 bits), q6_k 53 G. AVX-512 (Xeon, 2.1 GHz), q4_1: 16 x 4 145 to 153 G, 16
 /// x 8 124 to 175 G, where AVX2 makes 76 G.
-template <class V, class Dot, class Format, int rows>
-void multiply_tile_int8(const std::uint8_t* band, int lane, int blocks, const ActivationBlock* x,
-                        bool prefetch, float* sums) {
+template <class V, class Dot, class Format, class Products, int rows>
+void multiply_tile(const BandShape& shape, const std::uint8_t* band, int lane,
+                   const typename Products::Block* x, bool prefetch, float* sums) {
   constexpr int segments = Dot::tile_lanes / V::width;
+  const int blocks = shape.columns / block_inputs;
+  const HeaderLayout& layout = shape.header;
+  const int header_blocks = Format::fixed_header ? Format::header.blocks : layout.blocks;
+  const int header_bytes = Format::fixed_header ? Format::header.bytes() : layout.bytes();
   typename V::Float result[segments][rows];
   for (auto& segment : result) {
     for (auto& value : segment) {
@@ -228,38 +200,23 @@ void multiply_tile_int8(const std::uint8_t* band, int lane, int blocks, const Ac
     }
   }
   for (int index = 0; index < blocks;) {
-    const std::uint8_t* header = band;
-    const std::uint8_t* block = band + Format::header_bytes;
-    band += Format::stride;
-    if (prefetch) {
-      for (int line = 0; line < Format::stride; line += 64) {
-        __builtin_prefetch(header + prefetch_distance + line);
-      }
+    BlockPlace place{band, band + header_bytes};
+    const int last = index + header_blocks < blocks ? index + header_blocks : blocks;
+    for (int line = 0; prefetch && line < header_bytes; line += 64) {
+      __builtin_prefetch(band + prefetch_distance + line);
     }
-    for (int i = 0; i < Format::blocks_per_header; ++i, ++index, block += Format::block_bytes) {
-      const ActivationBlock* activations[rows];
+    for (; index < last; ++index, place.block += block_bytes<Format>) {
+      for (int line = 0; prefetch && line < block_bytes<Format>; line += 64) {
+        __builtin_prefetch(place.block + prefetch_distance + line);
+      }
+      const typename Products::Block* activations[rows];
       for (int row = 0; row < rows; ++row) {
         activations[row] = x + static_cast<std::int64_t>(row) * blocks + index;
       }
-      typename Dot::Sum sum[segments][rows];
-      unroll<8>([&](auto group) __attribute__((always_inline)) {
-        for (int segment = 0; segment < segments; ++segment) {
-          const BlockView<V, Format> view{header, block, lane + segment * V::width};
-          const auto codes = view.template codes<group>();
-          for (int row = 0; row < rows; ++row) {
-            add_group<V, Dot, Format, group>(sum[segment][row], view, codes,
-                                             activations[row]->values + 4 * group);
-          }
-        }
-      });
-      for (int segment = 0; segment < segments; ++segment) {
-        const BlockView<V, Format> view{header, block, lane + segment * V::width};
-        for (int row = 0; row < rows; ++row) {
-          auto& value = result[segment][row];
-          value = add_block<V, Dot>(value, sum[segment][row].total(), view, *activations[row]);
-        }
-      }
+      multiply_block<V, Dot, Format, Products, segments, rows>(layout, place, lane, activations,
+                                                               result);
     }
+    band = place.block;
   }
   for (int segment = 0; segment < segments; ++segment) {
     for (int row = 0; row < rows; ++row) {
@@ -268,26 +225,35 @@ void multiply_tile_int8(const std::uint8_t* band, int lane, int blocks, const Ac
   }
 }
 
-template <class V, class Dot, class Format, int tile_rows>
-void multiply_rows_int8(const std::uint8_t* band, int lane, int blocks, const ActivationBlock* x,
-                        int rows, bool prefetch, float* sums) {
+/// The tile for what rows a larger one leaves. Every number of rows has its own in the formats most
+/// used; the others have half as many tiles to compile.
+template <class Format, class Products>
+constexpr int fewer_rows(int rows) {
+  return is_common<Format> && std::is_same_v<typename Products::Block, ActivationBlock> ? rows - 1
+                                                                                        : rows / 2;
+}
+
+template <class V, class Dot, class Format, class Products, int tile_rows>
+void multiply_rows(const BandShape& shape, const std::uint8_t* band, int lane,
+                   const typename Products::Block* x, int rows, bool prefetch, float* sums) {
   if constexpr (tile_rows > 0) {
     for (; rows >= tile_rows; rows -= tile_rows) {
-      multiply_tile_int8<V, Dot, Format, tile_rows>(band, lane, blocks, x, prefetch, sums);
+      multiply_tile<V, Dot, Format, Products, tile_rows>(shape, band, lane, x, prefetch, sums);
       prefetch = false;
-      x += static_cast<std::int64_t>(tile_rows) * blocks;
+      x += static_cast<std::int64_t>(tile_rows) * (shape.columns / block_inputs);
       sums += tile_rows * band_rows;
     }
-    multiply_rows_int8<V, Dot, Format, tile_rows - 1>(band, lane, blocks, x, rows, prefetch, sums);
+    multiply_rows<V, Dot, Format, Products, fewer_rows<Format, Products>(tile_rows)>(
+        shape, band, lane, x, rows, prefetch, sums);
   }
 }
 
-template <class V, class Dot, class Format>
-void multiply_int8(const std::uint8_t* band, int columns, const ActivationBlock* x, int rows,
-                   float* sums) {
+template <class V, class Dot, class Format, class Products>
+void multiply_integers(const BandShape& shape, const std::uint8_t* band,
+                       const typename Products::Block* x, int rows, float* sums) {
   for (int lane = 0; lane < band_rows; lane += Dot::tile_lanes) {
-    multiply_rows_int8<V, Dot, Format, Dot::tile_rows>(band, lane, columns / block_inputs, x, rows,
-                                                       lane == 0, sums);
+    multiply_rows<V, Dot, Format, Products, Dot::tile_rows>(shape, band, lane, x, rows, lane == 0,
+                                                            sums);
   }
 }
 
@@ -335,209 +301,59 @@ void multiply_rows_f32(const float* panel, int count, const float* x, std::int64
 }
 
 template <class V, class Format>
-void multiply_f32(const std::uint8_t* band, int columns, const float* x, int rows, float* sums) {
+void multiply_f32(const BandShape& shape, const std::uint8_t* band, const float* x, int rows,
+                  float* sums) {
+  const int columns = shape.columns;
   constexpr int panel_inputs = 128;  // 8 KB: stays in the first-level cache for all rows
   constexpr int tile_rows = V::width == 1 ? 1 : 6;
   for (int i = 0; i < rows * band_rows; ++i) {
     sums[i] = 0.0F;
   }
-  alignas(64) float panel[panel_inputs * band_rows];
+  alignas(64) float panel[panel_inputs * band_rows] = {};
   for (int first = 0; first < columns; first += panel_inputs) {
     const int count = columns - first < panel_inputs ? columns - first : panel_inputs;
-    dequantize<V, Format>(band, first, count, panel);
+    dequantize<V, Format>(shape, band, first, count, panel);
     multiply_rows_f32<V, tile_rows>(panel, count, x + first, columns, rows, sums);
   }
 }
 
-/// Calls sink(i, vector, lanes) for each vector of the row from element i on, normalized if asked
-/// for; the last one may have fewer lanes, the others being 0.
-template <class V, class X, class Sink>
-inline void for_each_vector(const ActivationRow& row, Sink&& sink) {
-  const auto* x = static_cast<const X*>(row.data);
-  const bool normalize = row.norm_weight != nullptr;
-  const auto scale = V::set(normalize ? rms_norm_scale<V>(x, row.columns, row.norm_eps) : 1.0F);
-  const auto value = [&](const X* elements, const float* weights) {
-    return normalize ? rms_norm_apply<V>(elements, weights, scale) : V::load(elements);
-  };
-  int i = 0;
-  for (; i + V::width <= row.columns; i += V::width) {
-    sink(i, value(x + i, row.norm_weight + (normalize ? i : 0)), V::width);
-  }
-  if (i < row.columns) {
-    X elements[V::width] = {};
-    float weights[V::width] = {};
-    for (int j = 0; i + j < row.columns; ++j) {
-      elements[j] = x[i + j];
-      weights[j] = normalize ? row.norm_weight[i + j] : 0.0F;
-    }
-    sink(i, value(elements, weights), row.columns - i);
-  }
-}
-
-template <class V>
-void convert_row(const ActivationRow& row, float* values) {
-  with_element(row.type, [&]<class X>(const X*) {
-    for_each_vector<V, X>(row, [&](int i, typename V::Float vector, int lanes) {
-      if (lanes == V::width) {
-        V::store(values + i, vector);
-      } else {
-        float tail[V::width];
-        V::store(tail, vector);
-        for (int j = 0; j < lanes; ++j) {
-          values[i + j] = tail[j];
-        }
-      }
-    });
-  });
-}
-
-/// Quantizes 32 values. Rows below 1e-30 become 0, so that no reciprocal overflows.
-template <class V>
-inline void quantize_block(const typename V::Float (&x)[block_inputs / V::width],
-                           ActivationBlock& block) {
-  constexpr int vectors = block_inputs / V::width;
-  // As integers, magnitudes order like floats with NaN on top, so a NaN reaches the result.
-  auto largest = V::as_int(V::abs(x[0]));
-  for (int i = 1; i < vectors; ++i) {
-    largest = V::max_int(largest, V::as_int(V::abs(x[i])));
-  }
-  const std::int32_t bits = V::reduce_max(largest);
-  float magnitude;
-  __builtin_memcpy(&magnitude, &bits, sizeof magnitude);
-  const bool tiny = magnitude < 1e-30F;
-  block.scale = tiny ? 0.0F : magnitude / 127.0F;
-  const auto inverse = V::set(tiny ? 0.0F : 127.0F / magnitude);
-  const auto magic = V::set(12582912.0F);  // 1.5 * 2^23: adding it rounds to a whole number
-  typename V::Int half_sums[2] = {V::set_int(0), V::set_int(0)};
-  for (int i = 0; i < vectors; ++i) {
-    const auto clamped = V::min(V::max(V::mul(x[i], inverse), V::set(-127.0F)), V::set(127.0F));
-    const auto whole = V::to_int(V::sub(V::add(clamped, magic), magic));
-    V::store_bytes(block.values + i * V::width, whole);
-    auto& sum = half_sums[i * V::width / 16];
-    sum = V::add_int(sum, whole);
-  }
-  const std::int32_t first = V::reduce_add(half_sums[0]);
-  const std::int32_t last = V::reduce_add(half_sums[1]);
-  block.half_sums[0] = static_cast<std::int16_t>(first);
-  block.half_sums[1] = static_cast<std::int16_t>(last);
-  block.sum = first + last;
-  block.scaled_sum = block.scale * static_cast<float>(block.sum);
-}
-
-template <class V>
-void quantize_row(const ActivationRow& row, ActivationBlock* blocks) {
-  with_element(row.type, [&]<class X>(const X*) {
-    typename V::Float x[block_inputs / V::width];
-    for_each_vector<V, X>(row, [&](int i, typename V::Float vector, int) {
-      x[i % block_inputs / V::width] = vector;
-      if ((i + V::width) % block_inputs == 0) {
-        quantize_block<V>(x, blocks[i / block_inputs]);
-      }
-    });
-  });
-}
-
-template <class V>
-inline typename V::Float activate(Activation activation, typename V::Float x) {
-  switch (activation) {
-    case Activation::silu:
-      return silu<V>(x);
-    case Activation::gelu_tanh:
-      return gelu_tanh<V>(x);
-    case Activation::gelu_erf:
-      return gelu_erf<V>(x);
-    case Activation::relu:
-      return V::max(x, V::zero());
-    default:
-      return x;
-  }
-}
-
-/// Finishes one row of a tile: all 16 lanes.
-template <class V, class Residual, class Output>
-inline void finish_row(const OutputTile& tile, const float* bias, const float* up_bias, int row,
-                       const Residual* residual, Output* output) {
-  for (int lane = 0; lane < band_rows; lane += V::width) {
-    auto value = V::load(tile.sums + row * band_rows + lane);
-    if (bias != nullptr) {
-      value = V::add(value, V::load(bias + lane));
-    }
-    if (tile.up != nullptr) {
-      auto up = V::load(tile.up + row * band_rows + lane);
-      if (up_bias != nullptr) {
-        up = V::add(up, V::load(up_bias + lane));
-      }
-      value = V::mul(activate<V>(tile.activation, value), up);
-    }
-    if (residual != nullptr) {
-      value = V::add(value, V::load(residual + lane));
-    }
-    V::store(output + lane, value);
-  }
-}
-
-template <class V, class Residual, class Output>
-void finish_tile(const OutputTile& tile) {
-  const auto* residual = static_cast<const Residual*>(tile.residual);
-  auto* output = static_cast<Output*>(tile.output);
-  if (tile.lanes == band_rows) {
-    for (int row = 0; row < tile.rows; ++row) {
-      finish_row<V>(tile, tile.bias, tile.up_bias, row,
-                    residual == nullptr ? nullptr : residual + row * tile.stride,
-                    output + row * tile.stride);
-    }
-    return;
-  }
-  // The last band of a matrix: what lies beyond its outputs may not be ours to touch.
-  float bias[band_rows] = {};
-  float up_bias[band_rows] = {};
-  for (int lane = 0; lane < tile.lanes; ++lane) {
-    bias[lane] = tile.bias == nullptr ? 0.0F : tile.bias[lane];
-    up_bias[lane] = tile.up_bias == nullptr ? 0.0F : tile.up_bias[lane];
-  }
-  for (int row = 0; row < tile.rows; ++row) {
-    Residual old[band_rows] = {};
-    Output result[band_rows];
-    for (int lane = 0; residual != nullptr && lane < tile.lanes; ++lane) {
-      old[lane] = residual[row * tile.stride + lane];
-    }
-    finish_row<V>(tile, tile.bias == nullptr ? nullptr : bias,
-                  tile.up_bias == nullptr ? nullptr : up_bias, row,
-                  residual == nullptr ? nullptr : old, result);
-    for (int lane = 0; lane < tile.lanes; ++lane) {
-      output[row * tile.stride + lane] = result[lane];
-    }
-  }
-}
-
-template <class V>
-void finish(const OutputTile& tile) {
-  with_element(tile.residual_type, [&]<class Residual>(const Residual*) {
-    with_element(tile.output_type,
-                 [&]<class Output>(const Output*) { finish_tile<V, Residual, Output>(tile); });
-  });
-}
-
 template <class V, class Dot, class Format>
-constexpr LinearCpu::Format format_kernels() {
-  if constexpr (Format::quantized) {
-    return {multiply_int8<V, Dot, Format>, multiply_f32<V, Format>, dequantize<V, Format>};
+constexpr FormatKernels format_kernels() {
+  if constexpr (!Format::quantized) {
+    return {nullptr, nullptr, multiply_f32<V, Format>, dequantize<V, Format>};
+  } else if constexpr (!integer_codes<Format>) {
+    return {nullptr, nullptr, multiply_f32<V, Format>, dequantize<V, Format>};
   } else {
-    return {nullptr, multiply_f32<V, Format>, dequantize<V, Format>};
+    return {multiply_integers<V, Dot, Format, Int8Products<V, Dot, Format>>,
+            multiply_integers<V, Dot, Format, Int15Products<V, Dot, Format>>,
+            multiply_f32<V, Format>, dequantize<V, Format>};
   }
 }
 
+/// The kernels of each format in a list.
+template <class V, class Dot, class... Formats>
+constexpr std::array<FormatKernels, sizeof...(Formats)> format_kernels(FormatList<Formats...>) {
+  return {format_kernels<V, Dot, Formats>()...};
+}
+
+/// All kernels of an instruction set; those of most formats are compiled elsewhere.
 template <class V, class Dot>
-constexpr LinearCpu linear_kernels() {
-  return {{format_kernels<V, Dot, BandF32>(), format_kernels<V, Dot, BandF16>(),
-           format_kernels<V, Dot, BandBf16>(), format_kernels<V, Dot, BandQ4_0>(),
-           format_kernels<V, Dot, BandQ4_1>(), format_kernels<V, Dot, BandQ5_0>(),
-           format_kernels<V, Dot, BandQ5_1>(), format_kernels<V, Dot, BandQ8_0>(),
-           format_kernels<V, Dot, BandQ4K>(), format_kernels<V, Dot, BandQ5K>(),
-           format_kernels<V, Dot, BandQ6K>()},
-          quantize_row<V>,
-          convert_row<V>,
-          finish<V>};
+LinearCpu linear_kernels(const SmallKernels& small, const GroupedKernels& grouped) {
+  LinearCpu kernels{{},
+                    quantize_row<V, ActivationBlock>,
+                    quantize_row<V, WideActivationBlock>,
+                    convert_row<V>,
+                    finish<V>};
+  auto* next = kernels.formats.data();
+  const auto append = [&](const auto& formats) {
+    for (const FormatKernels& format : formats) {
+      *next++ = format;
+    }
+  };
+  append(format_kernels<V, Dot>(CommonFormats()));
+  append(small);
+  append(grouped);
+  return kernels;
 }
 
 }  // namespace espalier::kernels

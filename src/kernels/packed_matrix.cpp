@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 
 #include "base/error.h"
@@ -23,7 +24,8 @@ constexpr int piece_inputs = 256;
 
 /// Copies inputs of one row of plain elements into its lane.
 template <class Element>
-void pack_plain(const std::uint8_t* source, int first, int count, int lane, std::uint8_t* band) {
+void pack_plain_row(const std::uint8_t* source, int first, int count, int lane,
+                    std::uint8_t* band) {
   const std::uint8_t* from = source + first * sizeof(Element);
   std::uint8_t* to = band + (static_cast<std::size_t>(first) * band_rows + lane) * sizeof(Element);
   for (int k = 0; k < count; ++k) {
@@ -32,87 +34,101 @@ void pack_plain(const std::uint8_t* source, int first, int count, int lane, std:
   }
 }
 
-/// Writes the codes of 8 inputs, one in each byte of `codes`, as pair `pair` of groups of 4 inputs.
+void store_word(std::uint8_t* target, std::uint64_t word) {
+  const auto bytes = static_cast<std::uint32_t>(word);
+  std::memcpy(target, &bytes, sizeof bytes);
+}
+
+/// Writes the codes of 32 inputs, one in each byte of `codes`, into a lane. Eight at a time, those
+/// of one group in the lower and of the next in the upper half of a word.
 template <class Format>
-void pack_codes(std::uint64_t codes, int pair, std::uint8_t* low, std::uint32_t* planes) {
-  const auto store = [](std::uint8_t* target, std::uint64_t word) {
-    const auto bytes = static_cast<std::uint32_t>(word);
-    std::memcpy(target, &bytes, sizeof bytes);
-  };
-  if constexpr (Format::low_bits == 8) {
-    store(low + 2 * pair * group_bytes, codes);
-    store(low + (2 * pair + 1) * group_bytes, codes >> 32);
-  } else {
-    const std::uint64_t nibbles = codes & 0x0f0f0f0f0f0f0f0fULL;
-    store(low + pair * group_bytes, nibbles | nibbles >> 28);
+void pack_codes(const std::uint8_t* codes, std::uint8_t* low) {
+  std::uint32_t pairs[2] = {};   // of low bits
+  std::uint32_t planes[2] = {};  // of high bits
+  constexpr std::uint64_t low_mask = 0x0101010101010101ULL * ((1 << Format::low_bits) - 1);
+  constexpr std::uint64_t high_mask = 0x0101010101010101ULL * ((1 << Format::high_bits) - 1);
+  for (int pair = 0; pair < block_inputs / 8; ++pair) {
+    std::uint64_t word;
+    std::memcpy(&word, codes + pair * 8, sizeof word);
+    const std::uint64_t bits = word & low_mask;
+    if constexpr (Format::low_bits == 8) {
+      store_word(low + 2 * pair * group_bytes, word);
+      store_word(low + (2 * pair + 1) * group_bytes, word >> 32);
+    } else if constexpr (Format::low_bits == 4) {
+      store_word(low + pair * group_bytes, bits | bits >> 28);
+    } else {
+      pairs[pair / 2] |= static_cast<std::uint32_t>((bits | bits >> 30) << (pair % 2 * 4));
+    }
+    const std::uint64_t high = word >> Format::low_bits % 8 & high_mask;
+    if constexpr (Format::high_bits == 1) {
+      planes[0] |= static_cast<std::uint32_t>((high | high >> 31) << (2 * pair));
+    } else if constexpr (Format::high_bits == 2) {
+      planes[pair / 2] |= static_cast<std::uint32_t>((high | high >> 30) << (pair % 2 * 4));
+    }
   }
-  const std::uint64_t high = codes >> 4 & 0x0f0f0f0f0f0f0f0fULL;
-  if constexpr (Format::high_bits == 1) {
-    planes[0] |= static_cast<std::uint32_t>((high | high >> 31) << (2 * pair));
-  } else if constexpr (Format::high_bits == 2) {
-    planes[pair / 2] |= static_cast<std::uint32_t>((high | high >> 30) << (pair % 2 * 4));
+  if constexpr (Format::low_bits == 2) {
+    store_word(low, pairs[0]);
+    store_word(low + group_bytes, pairs[1]);
+  }
+  for (int plane = 0; plane < Format::high_bits; ++plane) {
+    store_word(low + low_bytes<Format> + plane * group_bytes, planes[plane]);
   }
 }
 
 /// Writes one quantization block into its lane.
 template <class Format>
-void pack_block(const BlockCodes& source, int lane, std::uint8_t* header, std::uint8_t* block) {
-  std::memcpy(header + lane * 2, &source.scale, 2);
-  if constexpr (Format::has_minimum) {
-    std::memcpy(header + (band_rows + lane) * 2, &source.minimum, 2);
+void pack_block(const BlockCodes& source, const HeaderLayout& layout, int lane,
+                std::uint8_t* header, std::uint8_t* block) {
+  const int size = scale_bytes(layout.scale);
+  std::memcpy(header + lane * size, source.scale, size);
+  if (layout.minimum) {
+    std::memcpy(header + (band_rows + lane) * size, source.minimum, size);
   }
   if constexpr (Format::sub_scales != SubScales::none) {
     block[lane] = source.sub_scales[0];
     block[band_rows + lane] = source.sub_scales[1];
   }
-  std::uint8_t* low = block + Format::sub_scale_bytes + lane * 4;
-  std::uint32_t planes[2] = {};
-  for (int pair = 0; pair < block_inputs / 8; ++pair) {
-    std::uint64_t codes;
-    std::memcpy(&codes, source.codes + pair * 8, sizeof codes);
-    pack_codes<Format>(codes, pair, low, planes);
-  }
-  for (int plane = 0; plane < Format::high_bits; ++plane) {
-    std::memcpy(low + Format::low_bytes + plane * group_bytes, planes + plane, sizeof planes[0]);
-  }
+  pack_codes<Format>(source.codes, block + sub_scale_bytes<Format> + lane * 4);
 }
 
+/// Packs blocks first .. first + count of a row.
 template <class Format>
-void pack_quantized(StorageType type, const std::uint8_t* source, int first, int count, int lane,
-                    std::uint8_t* band) {
+void pack_quantized_row(const BlockReader& read, const HeaderLayout& header_layout, int row,
+                        int first, int count, std::uint8_t* band) {
+  // Constant where the format says so: this runs for every 32 weights of a model.
+  const HeaderLayout layout = Format::fixed_header ? Format::header : header_layout;
+  const std::int64_t stride = layout.bytes() + std::int64_t{layout.blocks} * block_bytes<Format>;
   BlockCodes codes[piece_inputs / block_inputs];
-  const int first_block = first / block_inputs;
-  const int blocks = count / block_inputs;
-  read_blocks(type, source, first_block, blocks, codes);
-  for (int i = 0; i < blocks; ++i) {
-    const int index = first_block + i;
-    std::uint8_t* header = band + index / Format::blocks_per_header * Format::stride;
-    std::uint8_t* block =
-        header + Format::header_bytes + index % Format::blocks_per_header * Format::block_bytes;
-    pack_block<Format>(codes[i], lane, header, block);
+  read(row, first, count, codes);
+  for (int i = 0; i < count; ++i) {
+    const int index = first + i;
+    std::uint8_t* header = band + index / layout.blocks * stride;
+    std::uint8_t* block = header + layout.bytes() + index % layout.blocks * block_bytes<Format>;
+    pack_block<Format>(codes[i], layout, row % band_rows, header, block);
   }
 }
 
-void pack_band(const arrays::TensorView& weight, const BandMatrix& matrix, int index,
-               std::uint8_t* band) {
-  const int lanes = matrix.rows_of(index);
-  if (lanes < band_rows) std::memset(band, 0, matrix.stride());
-  const std::size_t row_bytes = weight.bytes.size() / matrix.rows;
-  const auto* rows = reinterpret_cast<const std::uint8_t*>(weight.bytes.data()) +
-                     static_cast<std::size_t>(index) * band_rows * row_bytes;
-  with_band(matrix.type, [&]<class Format>(const Format*) {
-    for (int first = 0; first < matrix.columns; first += piece_inputs) {
-      const int count = std::min(piece_inputs, matrix.columns - first);
-      for (int lane = 0; lane < lanes; ++lane) {
-        const std::uint8_t* row = rows + lane * row_bytes;
-        if constexpr (Format::quantized) {
-          pack_quantized<Format>(weight.type, row, first, count, lane, band);
-        } else {
-          pack_plain<typename Format::element>(row, first, count, lane, band);
+/// Allocates the bands of a matrix and fills each, piece by piece, by
+/// `fill(row, first input, inputs, band)`.
+template <class Fill>
+PackedMatrix pack_bands(const BandMatrix& matrix, const Fill& fill) {
+  mx::array data = allocate_on_huge_pages(matrix.bands() * matrix.stride());
+  std::uint8_t* bands = data.data<std::uint8_t>();
+  base::TileCounter tiles(matrix.bands());
+  base::compute_pool().run([&](int) {
+    for (std::size_t band; tiles.next(band);) {
+      std::uint8_t* target = bands + band * matrix.stride();
+      const int lanes = matrix.rows_of(static_cast<int>(band));
+      if (lanes < band_rows) std::memset(target, 0, matrix.stride());
+      for (int first = 0; first < matrix.columns; first += piece_inputs) {
+        const int count = std::min(piece_inputs, matrix.columns - first);
+        for (int lane = 0; lane < lanes; ++lane) {
+          fill(static_cast<int>(band) * band_rows + lane, first, count, target);
         }
       }
     }
   });
+  return {std::move(data), {matrix.type, matrix.header}, matrix.rows, matrix.columns};
 }
 
 std::string describe(const arrays::TensorView& weight) {
@@ -124,12 +140,8 @@ std::string describe(const arrays::TensorView& weight) {
          std::string(arrays::storage_traits(weight.type).name) + " and shape [" + shape + "]";
 }
 
-BandMatrix checked_matrix(const arrays::TensorView& weight) {
-  const auto type = band_type(weight.type);
-  if (!type) {
-    throw base::LoadError(describe(weight) +
-                          " cannot be used as a matrix: its type is not supported.");
-  }
+/// Throws `LoadError` unless the tensor is a matrix whose rows are whole quantization blocks.
+void check_matrix(const arrays::TensorView& weight) {
   const auto fits = [](std::int64_t extent) { return extent >= 1 && extent <= (1 << 30); };
   if (weight.shape.size() != 2 || !fits(weight.shape[0]) || !fits(weight.shape[1])) {
     throw base::LoadError(describe(weight) +
@@ -141,50 +153,44 @@ BandMatrix checked_matrix(const arrays::TensorView& weight) {
                           " cannot be used as a matrix: expected rows of a multiple of " +
                           std::to_string(elements) + " elements.");
   }
-  return {*type, static_cast<int>(weight.shape[0]), static_cast<int>(weight.shape[1])};
+}
+
+template <class Element>
+PackedMatrix pack_plain(const arrays::TensorView& weight, BandType type) {
+  const BandMatrix matrix({type, {}}, static_cast<int>(weight.shape[0]),
+                          static_cast<int>(weight.shape[1]));
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(weight.bytes.data());
+  const std::size_t row_bytes = weight.bytes.size() / static_cast<std::size_t>(matrix.rows);
+  return pack_bands(matrix, [&](int row, int first, int count, std::uint8_t* band) {
+    pack_plain_row<Element>(bytes + row * row_bytes, first, count, row % band_rows, band);
+  });
 }
 
 }  // namespace
 
-std::optional<BandType> band_type(StorageType type) {
-  switch (type) {
-    case StorageType::f32:
-      return BandType::f32;
-    case StorageType::f16:
-      return BandType::f16;
-    case StorageType::bf16:
-      return BandType::bf16;
-    case StorageType::q4_0:
-      return BandType::q4_0;
-    case StorageType::q4_1:
-      return BandType::q4_1;
-    case StorageType::q5_0:
-      return BandType::q5_0;
-    case StorageType::q5_1:
-      return BandType::q5_1;
-    case StorageType::q8_0:
-      return BandType::q8_0;
-    case StorageType::q4_k:
-      return BandType::q4_k;
-    case StorageType::q5_k:
-      return BandType::q5_k;
-    case StorageType::q6_k:
-      return BandType::q6_k;
-    default:
-      return std::nullopt;
-  }
+HeaderLayout default_header(BandType type) {
+  return with_band(type, []<class Format>(const Format*) {
+    if constexpr (Format::quantized) {
+      return Format::header;
+    } else {
+      return HeaderLayout{};
+    }
+  });
 }
 
-BandMatrix::BandMatrix(const PackedMatrix& matrix)
-    : BandMatrix(band_type(matrix.type).value(), matrix.rows, matrix.columns) {}
-
-bool BandMatrix::quantized() const {
-  return with_band(type, []<class Format>(const Format*) { return Format::quantized; });
+bool BandMatrix::takes_integers() const {
+  return with_band(type, []<class Format>(const Format*) {
+    if constexpr (Format::quantized) {
+      return integer_codes<Format>;
+    } else {
+      return false;
+    }
+  });
 }
 
 std::int64_t BandMatrix::stride() const {
-  return with_band(type,
-                   [this]<class Format>(const Format*) { return band_bytes<Format>(columns); });
+  return with_band(
+      type, [this]<class Format>(const Format*) { return band_bytes<Format>(columns, header); });
 }
 
 int BandMatrix::rows_of(int band) const { return std::min(band_rows, rows - band * band_rows); }
@@ -193,24 +199,55 @@ const std::uint8_t* BandMatrix::band(const mx::array& data, int index) const {
   return data.data<std::uint8_t>() + index * stride();
 }
 
-bool can_pack(StorageType type) { return band_type(type).has_value(); }
+bool can_pack(StorageType type) {
+  return type == StorageType::f32 || type == StorageType::f16 || type == StorageType::bf16 ||
+         gguf_layout(type).has_value();
+}
 
 PackedMatrix pack(const arrays::TensorView& weight) {
-  const BandMatrix matrix = checked_matrix(weight);
-  mx::array data = allocate_on_huge_pages(matrix.bands() * matrix.stride());
-  std::uint8_t* bands = data.data<std::uint8_t>();
-  base::TileCounter tiles(matrix.bands());
-  base::compute_pool().run([&](int) {
-    for (std::size_t band; tiles.next(band);) {
-      pack_band(weight, matrix, band, bands + band * matrix.stride());
+  if (!can_pack(weight.type)) {
+    throw base::LoadError(describe(weight) +
+                          " cannot be used as a matrix: its type is not supported.");
+  }
+  check_matrix(weight);
+  if (weight.type == StorageType::f32) {
+    return pack_plain<float>(weight, BandType::f32);
+  }
+  if (weight.type == StorageType::f16) {
+    return pack_plain<Half>(weight, BandType::f16);
+  }
+  if (weight.type == StorageType::bf16) {
+    return pack_plain<Bfloat16>(weight, BandType::bf16);
+  }
+  const auto* rows = reinterpret_cast<const std::uint8_t*>(weight.bytes.data());
+  const std::size_t row_bytes = weight.bytes.size() / static_cast<std::size_t>(weight.shape[0]);
+  return pack_blocks(*gguf_layout(weight.type), static_cast<int>(weight.shape[0]),
+                     static_cast<int>(weight.shape[1]),
+                     [&](int row, int first, int count, BlockCodes* codes) {
+                       read_gguf_blocks(weight.type, rows + row * row_bytes, first, count, codes);
+                     });
+}
+
+PackedMatrix pack_blocks(const BandLayout& layout, int rows, int columns, const BlockReader& read) {
+  if (rows < 1 || columns < 1 || columns % block_inputs != 0) {
+    throw std::invalid_argument("[pack_blocks] expected rows of a multiple of 32 inputs");
+  }
+  return with_band(layout.type, [&]<class Format>(const Format*) -> PackedMatrix {
+    if constexpr (Format::quantized) {
+      return pack_bands(BandMatrix(layout, rows, columns),
+                        [&](int row, int first, int count, std::uint8_t* band) {
+                          pack_quantized_row<Format>(read, layout.header, row, first / block_inputs,
+                                                     count / block_inputs, band);
+                        });
+    } else {
+      throw std::invalid_argument("[pack_blocks] expected a quantized format");
     }
   });
-  return {std::move(data), weight.type, matrix.rows, matrix.columns};
 }
 
 mx::array unpack(const PackedMatrix& weight) {
   const BandMatrix matrix(weight);
-  const auto& format = linear_cpu().formats[static_cast<int>(matrix.type)];
+  const auto& format = linear_cpu().format(matrix.type);
   const int columns = matrix.columns;
   mx::array result(mx::allocator::malloc(sizeof(float) * matrix.rows * columns),
                    mx::Shape{matrix.rows, columns}, mx::float32);
@@ -219,7 +256,7 @@ mx::array unpack(const PackedMatrix& weight) {
   base::compute_pool().run([&](int) {
     std::vector<float> panel(static_cast<std::size_t>(columns) * band_rows);
     for (std::size_t band; tiles.next(band);) {
-      format.dequantize(matrix.band(weight.data, band), 0, columns, panel.data());
+      format.dequantize(matrix.shape(), matrix.band(weight.data, band), 0, columns, panel.data());
       for (int lane = 0; lane < matrix.rows_of(band); ++lane) {
         float* row = values + (static_cast<std::ptrdiff_t>(band) * band_rows + lane) * columns;
         for (int k = 0; k < columns; ++k) {

@@ -1,27 +1,28 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "kernels/linear.h"
 #include "kernels/linear_cpu.h"
 
 namespace espalier::kernels {
 
-/// The band format of a storage type, if it can be packed.
-std::optional<BandType> band_type(arrays::StorageType type);
-
 /// Shape and format of a packed matrix; with its `data`, all there is to know.
 struct BandMatrix {
   BandType type;
+  HeaderLayout header;
   int rows;
   int columns;
 
-  explicit BandMatrix(const PackedMatrix& matrix);
-  BandMatrix(BandType type, int rows, int columns) : type(type), rows(rows), columns(columns) {}
+  explicit BandMatrix(const PackedMatrix& matrix)
+      : BandMatrix(matrix.layout, matrix.rows, matrix.columns) {}
+  BandMatrix(const BandLayout& layout, int rows, int columns)
+      : type(layout.type), header(layout.header), rows(rows), columns(columns) {}
 
+  BandShape shape() const { return {columns, header}; }
   int bands() const { return (rows + band_rows - 1) / band_rows; }
-  bool quantized() const;
+  /// Whether codes are whole numbers, which integer activations can be multiplied with.
+  bool takes_integers() const;
   /// Bytes from one band to the next.
   std::int64_t stride() const;
   /// Output rows of a band: 16 but in the last one.

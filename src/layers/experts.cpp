@@ -49,7 +49,7 @@ struct MixtureWork {
   RouterRule rule;
   std::shared_ptr<const ExpertSource> experts;
   Activation activation;
-  ActivationFormat activations;
+  std::optional<ActivationFormat> activations;
   bool weights_scale_input;
   bool has_correction;
   bool has_shared;

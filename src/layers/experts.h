@@ -60,7 +60,7 @@ struct Experts {
   std::optional<mlx::core::array> correction_bias;  // f32 [experts], for choosing alone
   std::shared_ptr<const ExpertSource> experts;
   Activation activation;
-  ActivationFormat activations;
+  std::optional<ActivationFormat> activations;
   bool weights_scale_input = false;
   std::optional<SharedExpert> shared = {};
 

@@ -7,7 +7,7 @@ namespace espalier::layers {
 namespace mx = mlx::core;
 
 Linear::Linear(std::vector<kernels::PackedMatrix> weights, std::optional<mx::array> bias,
-               ActivationFormat activations)
+               std::optional<ActivationFormat> activations)
     : weights_(std::move(weights)), bias_(std::move(bias)), activations_(activations) {}
 
 mx::array Linear::operator()(const mx::array& x, const LinearCall& call) const {

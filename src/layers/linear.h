@@ -25,9 +25,10 @@ struct LinearCall {
 /// one by the other). Immutable.
 class Linear {
  public:
-  /// `bias` is f32 [sum of the matrices' rows].
+  /// `bias` is f32 [sum of the matrices' rows]. Without `activations` each matrix has those that
+  /// suit its scheme.
   Linear(std::vector<kernels::PackedMatrix> weights, std::optional<mlx::core::array> bias,
-         ActivationFormat activations);
+         std::optional<ActivationFormat> activations);
 
   /// x [T, inputs] gives [T, outputs] in x's dtype.
   mlx::core::array operator()(const mlx::core::array& x, const LinearCall& call = {}) const;
@@ -40,7 +41,7 @@ class Linear {
  private:
   std::vector<kernels::PackedMatrix> weights_;
   std::optional<mlx::core::array> bias_;
-  ActivationFormat activations_;
+  std::optional<ActivationFormat> activations_;
 };
 
 /// How the result of an attention or feed-forward part joins the residual stream:

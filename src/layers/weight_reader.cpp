@@ -203,8 +203,8 @@ std::vector<std::string> WeightReader::unread() const {
 }
 
 kernels::PackedMatrix transpose(const kernels::PackedMatrix& matrix) {
-  const bool f32 = matrix.type == arrays::StorageType::f32;
-  const bool bf16 = matrix.type == arrays::StorageType::bf16;
+  const bool f32 = matrix.layout.type == kernels::BandType::f32;
+  const bool bf16 = matrix.layout.type == kernels::BandType::bf16;
   mx::array values =
       mx::contiguous(mx::astype(mx::transpose(kernels::unpack(matrix)), f32    ? mx::float32
                                                                         : bf16 ? mx::bfloat16

@@ -58,7 +58,7 @@ struct DecoderModules {
 /// Reads every tensor that the descriptor names. With `expert_cache`, those of experts are checked
 /// and stay in the file until they are chosen. Throws `LoadError`.
 DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& weights,
-                            layers::ActivationFormat activations,
+                            std::optional<layers::ActivationFormat> activations,
                             std::shared_ptr<layers::ExpertCache> expert_cache);
 
 /// The one causal decoder: executes any `Descriptor` over ragged batches.

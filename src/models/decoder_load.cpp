@@ -115,7 +115,7 @@ std::optional<layers::LayerInputs> load_layer_inputs(ModuleBuilder& builder) {
 }  // namespace
 
 DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& weights,
-                            layers::ActivationFormat activations,
+                            std::optional<layers::ActivationFormat> activations,
                             std::shared_ptr<layers::ExpertCache> expert_cache) {
   ModuleBuilder builder(descriptor, weights, activations, std::move(expert_cache));
   const TensorNames& names = descriptor.names;

@@ -17,7 +17,7 @@ namespace espalier::models {
 struct LoadOptions {
   /// Of the residual stream; absent: f32 for GGUF, the checkpoint's own for safetensors.
   std::optional<mlx::core::Dtype> dtype;
-  layers::ActivationFormat activations = layers::ActivationFormat::int8;
+  std::optional<layers::ActivationFormat> activations = {};
   /// Whether experts are packed in memory, or read from the file when they are chosen. Absent: in
   /// memory if the checkpoint fits there.
   std::optional<bool> map_experts = {};

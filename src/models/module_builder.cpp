@@ -86,7 +86,8 @@ layers::Linear ModuleBuilder::linear(const std::string& prefix,
   if (with_bias) {
     biases = bias(full_names, fused ? std::vector<int>{total} : outputs);
   }
-  return layers::Linear(std::move(matrices), std::move(biases), activations.value_or(activations_));
+  return layers::Linear(std::move(matrices), std::move(biases),
+                        activations ? activations : activations_);
 }
 
 kernels::PackedMatrix ModuleBuilder::matrix(const std::string& name, const std::vector<int>& rows,

@@ -22,7 +22,7 @@ class ModuleBuilder {
  public:
   /// With `expert_cache`, experts stay in the file until they are chosen.
   ModuleBuilder(const Descriptor& descriptor, layers::WeightReader& weights,
-                layers::ActivationFormat activations,
+                std::optional<layers::ActivationFormat> activations,
                 std::shared_ptr<layers::ExpertCache> expert_cache)
       : descriptor_(descriptor),
         weights_(weights),
@@ -32,7 +32,7 @@ class ModuleBuilder {
   const Descriptor& descriptor() const { return descriptor_; }
   const TensorNames& names() const { return descriptor_.names; }
   layers::WeightReader& weights() { return weights_; }
-  layers::ActivationFormat activations() const { return activations_; }
+  std::optional<layers::ActivationFormat> activations() const { return activations_; }
   const std::shared_ptr<layers::ExpertCache>& expert_cache() const { return expert_cache_; }
 
   /// A norm over `size` elements.
@@ -61,7 +61,7 @@ class ModuleBuilder {
 
   const Descriptor& descriptor_;
   layers::WeightReader& weights_;
-  layers::ActivationFormat activations_;
+  std::optional<layers::ActivationFormat> activations_;
   std::shared_ptr<layers::ExpertCache> expert_cache_;
   std::vector<std::pair<RopeDescriptor, kernels::Rope>> ropes_;
 };

@@ -1,7 +1,7 @@
 #include <bit>
 
 #include "quantization/gguf_decoders.h"
-#include "quantization/iq_grids.h"
+#include "arrays/iq_grids.h"
 
 namespace espalier::quantization {
 namespace {

@@ -1,6 +1,9 @@
 #include "kernels/linear.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,20 +36,27 @@ const GgufBlock gguf_blocks[] = {
 };
 
 const StorageType plain_types[] = {StorageType::f32, StorageType::f16, StorageType::bf16};
-const StorageType quantized_types[] = {StorageType::q4_0, StorageType::q4_1, StorageType::q5_0,
-                                       StorageType::q5_1, StorageType::q8_0, StorageType::q4_k,
-                                       StorageType::q5_k, StorageType::q6_k};
-const StorageType all_types[] = {StorageType::f32,  StorageType::f16,  StorageType::bf16,
-                                 StorageType::q4_0, StorageType::q4_1, StorageType::q5_0,
-                                 StorageType::q5_1, StorageType::q8_0, StorageType::q4_k,
-                                 StorageType::q5_k, StorageType::q6_k};
+const StorageType quantized_types[] = {
+    StorageType::q4_0,    StorageType::q4_1,    StorageType::q5_0,   StorageType::q5_1,
+    StorageType::q8_0,    StorageType::q2_k,    StorageType::q3_k,   StorageType::q4_k,
+    StorageType::q5_k,    StorageType::q6_k,    StorageType::q8_k,   StorageType::iq1_s,
+    StorageType::iq1_m,   StorageType::iq2_xxs, StorageType::iq2_xs, StorageType::iq2_s,
+    StorageType::iq3_xxs, StorageType::iq3_s,   StorageType::iq4_nl, StorageType::iq4_xs,
+    StorageType::tq1_0,   StorageType::tq2_0,   StorageType::mxfp4,  StorageType::nvfp4};
+const std::vector<StorageType> all_types = [] {
+  std::vector<StorageType> types(std::begin(quantized_types), std::end(quantized_types));
+  for (const auto type : plain_types) {
+    types.push_back(type);
+  }
+  return types;
+}();
 
 std::string name_of(StorageType type) { return std::string(arrays::storage_traits(type).name); }
 
 /// A number of columns that the type allows and no vector width divides twice.
 int columns_of(StorageType type) {
   const int elements = arrays::storage_traits(type).elements;
-  return elements == 1 ? 83 : elements == 32 ? 160 : 512;
+  return elements == 1 ? 83 : elements == 32 ? 160 : elements == 64 ? 192 : 512;
 }
 
 std::vector<float> floats_of(const mx::array& array) {
@@ -74,8 +84,8 @@ double tolerance(mx::Dtype dtype) {
   return dtype == mx::float32 ? 2e-6 : dtype == mx::float16 ? 1e-3 : 8e-3;
 }
 
-/// x as int8 activations see it: each 32 values rounded to 1/127 of their largest magnitude.
-mx::array rounded_to_int8(const mx::array& x) {
+/// x as integer activations see it: each 32 values rounded to 1/`limit` of their largest magnitude.
+mx::array rounded_to_integers(const mx::array& x, float limit) {
   auto values = floats_of(x);
   for (std::size_t first = 0; first < values.size(); first += 32) {
     float largest = 0;
@@ -84,7 +94,7 @@ mx::array rounded_to_int8(const mx::array& x) {
     }
     for (int i = 0; i < 32 && largest > 0; ++i) {
       float& value = values[first + i];
-      value = std::nearbyint(value * (127.0F / largest)) * (largest / 127.0F);
+      value = std::nearbyint(value * (limit / largest)) * (largest / limit);
     }
   }
   return mx::array(values.data(), x.shape(), mx::float32);
@@ -126,27 +136,43 @@ TEST(Pack, RefusesWhatDoesNotFitAndNamesIt) {
     }
     return "no error";
   };
-  EXPECT_THAT(message(StorageType::iq4_xs, {1, 256}), testing::HasSubstr("blk.0.attn_q.weight"));
+  EXPECT_THAT(message(StorageType::q8_1, {1, 32}), testing::HasSubstr("blk.0.attn_q.weight"));
   EXPECT_THAT(message(StorageType::f32, {16}), testing::HasSubstr("two dimensions"));
   EXPECT_THAT(message(StorageType::q4_0, {1, 33}), testing::HasSubstr("multiple of 32"));
   EXPECT_FALSE(can_pack(StorageType::i32));
 }
 
 TEST(Pack, NeedsLittleMoreMemoryThanTheFile) {
+  // Grid indices become a code for each value, digits 2 bits: what docs/formats.md says they cost.
+  const std::map<StorageType, double> costs = {
+      {StorageType::iq1_s, 2.28},  {StorageType::iq1_m, 2.04}, {StorageType::iq2_xxs, 1.73},
+      {StorageType::iq2_xs, 1.55}, {StorageType::iq2_s, 1.4},  {StorageType::iq3_xxs, 1.5},
+      {StorageType::iq3_s, 1.33},  {StorageType::tq1_0, 1.23}};
   for (const auto type : all_types) {
     const auto weight = random_weight(type, 64, 1024, 2);
-    EXPECT_LE(static_cast<double>(pack(weight.view).data.nbytes()), 1.05 * weight.bytes.size())
+    const auto cost = costs.find(type);
+    EXPECT_LE(static_cast<double>(pack(weight.view).data.nbytes()),
+              (cost == costs.end() ? 1.06 : cost->second) * weight.bytes.size())
         << name_of(type);
   }
 }
 
-TEST(Linear, Int8ActivationsEqualTheirDefinition) {
+TEST(Linear, IntegerActivationsEqualTheirDefinition) {
+  LinearOptions options;
   for (const auto type : quantized_types) {
     const auto weight = random_weight(type, 50, columns_of(type), 3);
     const auto packed = pack(weight.view);
     const auto x = random_rows(5, packed.columns, 4);
-    const auto expected = linear_ops(rounded_to_int8(x), {packed});
-    EXPECT_LT(relative_difference(linear(x, {packed}), expected), 2e-6) << name_of(type);
+    options.activations = ActivationFormat::int8;
+    EXPECT_LT(relative_difference(linear(x, {packed}, options),
+                                  linear_ops(rounded_to_integers(x, 127.0F), {packed})),
+              2e-6)
+        << name_of(type);
+    options.activations = ActivationFormat::int15;
+    EXPECT_LT(relative_difference(linear(x, {packed}, options),
+                                  linear_ops(rounded_to_integers(x, 32512.0F), {packed})),
+              2e-6)
+        << name_of(type);
   }
 }
 
@@ -212,7 +238,8 @@ TEST(Linear, GatesEqualPlainOperations) {
 
 TEST(Linear, BitsDependOnTheRowAlone) {
   for (const auto type : all_types) {
-    for (const auto format : {ActivationFormat::int8, ActivationFormat::f32}) {
+    for (const auto format :
+         {ActivationFormat::int8, ActivationFormat::int15, ActivationFormat::f32}) {
       const int columns = columns_of(type);
       const auto a = pack(random_weight(type, 50, columns, 17).view);
       const auto b = pack(random_weight(type, 34, columns, 18).view);
@@ -231,25 +258,32 @@ TEST(Linear, BitsDependOnTheRowAlone) {
   }
 }
 
+/// A gated product of 29 rows and its bytes, by the kernels of `set` and so many threads.
+std::string gated_bytes(const std::vector<PackedMatrix>& matrices, mx::Dtype dtype,
+                        ActivationFormat format, InstructionSet set, int threads) {
+  const int columns = matrices[0].columns;
+  LinearOptions options;
+  options.gate = Gate::silu;
+  options.norm = RmsNorm{mx::reshape(random_rows(1, columns, 24), {columns}), 1e-6F};
+  options.residual = random_rows(29, 50, 25, dtype);
+  options.activations = format;
+  const ForcedInstructionSet forced(set);
+  base::set_compute_threads(threads);
+  return bytes_of(linear(random_rows(29, columns, 23, dtype), matrices, options));
+}
+
 TEST(Linear, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
   for (const auto type : all_types) {
-    const int columns = columns_of(type);
-    const auto a = pack(random_weight(type, 50, columns, 21).view);
-    const auto b = pack(random_weight(type, 50, columns, 22).view);
+    const std::vector<PackedMatrix> matrices = {
+        pack(random_weight(type, 50, columns_of(type), 21).view),
+        pack(random_weight(type, 50, columns_of(type), 22).view)};
     for (const auto dtype : {mx::float32, mx::float16, mx::bfloat16}) {
-      const auto x = random_rows(29, columns, 23, dtype);
-      LinearOptions options;
-      options.gate = Gate::silu;
-      options.norm = RmsNorm{mx::reshape(random_rows(1, columns, 24), {columns}), 1e-6F};
-      options.residual = random_rows(29, 50, 25, dtype);
-      std::string expected;
+      const auto format = dtype == mx::float32 ? ActivationFormat::int8 : ActivationFormat::int15;
+      const std::string expected = gated_bytes(matrices, dtype, format, InstructionSet::scalar, 1);
       for (const auto set : tests::supported_sets()) {
-        const ForcedInstructionSet forced(set);
-        for (int threads = 1; threads <= 4; ++threads) {
-          base::set_compute_threads(threads);
-          const std::string bytes = bytes_of(linear(x, {a, b}, options));
-          if (expected.empty()) expected = bytes;
-          EXPECT_EQ(bytes, expected) << name_of(type) << ' ' << to_string(set) << ' ' << threads;
+        for (int threads = 1; threads <= 4; threads += 3) {
+          EXPECT_EQ(gated_bytes(matrices, dtype, format, set, threads), expected)
+              << name_of(type) << ' ' << to_string(set) << ' ' << threads;
         }
       }
     }
@@ -298,25 +332,45 @@ TEST(Linear, TakesStridedRowsAndNone) {
   EXPECT_EQ(bytes_of(linear(mx::zeros({0, 64}), {packed})), "");
 }
 
-TEST(Linear, LargeMagnitudesDoNotSaturate) {
-  // Every code and every activation at its limit: the sums that 16 bits must hold.
-  for (const auto type : quantized_types) {
-    auto weight = random_weight(type, 16, columns_of(type), 32);
-    const auto& traits = arrays::storage_traits(type);
-    const std::vector<int> halves = tests::half_offsets(type);
-    for (std::size_t i = 0; i < weight.bytes.size(); ++i) {
-      const int offset = static_cast<int>(i % traits.bytes);
-      const bool scale = offset / 2 * 2 == halves[0] || (halves.size() > 1 && offset < 4);
-      const auto limit = type == StorageType::q8_0 ? std::byte{0x80} : std::byte{0xFF};
-      if (!scale) weight.bytes[i] = limit;
+/// A matrix of the widest format of each kind, every code and sub-scale at its limit: the sums that
+/// 16 and 32 bits must hold.
+PackedMatrix extreme_matrix(BandType type, std::uint8_t code, std::uint8_t sub_scale) {
+  BandLayout layout{type, default_header(type)};
+  return pack_blocks(layout, 16, 512, [&](int, int, int count, BlockCodes* codes) {
+    BlockCodes block{};
+    std::fill(std::begin(block.codes), std::end(block.codes), code);
+    std::fill(std::begin(block.sub_scales), std::end(block.sub_scales), sub_scale);
+    const std::uint16_t half = 0x1C00;  // 1/256
+    const float one = 1.0F;
+    if (layout.header.scale == ScaleType::f32) {
+      std::memcpy(block.scale, &one, sizeof one);
+    } else if (layout.header.scale == ScaleType::f16) {
+      std::memcpy(block.scale, &half, sizeof half);
+    } else {
+      block.scale[0] = 127;
     }
-    const auto packed = pack(weight.view);
-    for (const float value : {127.0F, -127.0F}) {
-      const auto x = mx::full({1, packed.columns}, value);
-      for (const auto set : tests::supported_sets()) {
-        const ForcedInstructionSet forced(set);
-        EXPECT_LT(relative_difference(linear(x, {packed}), linear_ops(x, {packed})), 1e-5)
-            << name_of(type) << ' ' << to_string(set);
+    std::fill(codes, codes + count, block);
+  });
+}
+
+TEST(Linear, LargeMagnitudesDoNotSaturate) {
+  for (int i = static_cast<int>(BandType::q4_0); i < static_cast<int>(BandType::e4m3); ++i) {
+    for (const std::uint8_t code : {0x00, 0x07, 0x0F, 0x7F, 0x80, 0xFF}) {
+      for (const std::uint8_t sub_scale : {0x3F, 0x7F, 0x80}) {
+        const auto packed = extreme_matrix(static_cast<BandType>(i), code, sub_scale);
+        for (const float value : {127.0F, -127.0F}) {
+          const auto x = mx::full({1, packed.columns}, value);
+          LinearOptions options;
+          for (const auto format : {ActivationFormat::int8, ActivationFormat::int15}) {
+            options.activations = format;
+            for (const auto set : tests::supported_sets()) {
+              const ForcedInstructionSet forced(set);
+              EXPECT_LT(relative_difference(linear(x, {packed}, options), linear_ops(x, {packed})),
+                        1e-5)
+                  << i << ' ' << int{code} << ' ' << int{sub_scale} << ' ' << to_string(set);
+            }
+          }
+        }
       }
     }
   }

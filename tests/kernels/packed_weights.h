@@ -36,6 +36,19 @@ inline std::vector<int> half_offsets(arrays::StorageType type) {
       return {0, 2};
     case StorageType::q6_k:
       return {208};
+    case StorageType::q2_k:
+      return {80, 82};
+    case StorageType::q3_k:
+      return {108};
+    case StorageType::tq1_0:
+      return {52};
+    case StorageType::tq2_0:
+      return {64};
+    case StorageType::iq1_m:
+    case StorageType::mxfp4:
+    case StorageType::nvfp4:
+    case StorageType::q8_k:
+      return {};
     default:
       return {0};
   }
@@ -64,6 +77,22 @@ inline OwnedTensor random_weight(arrays::StorageType type, int rows, int columns
     } else {
       for (int i = 0; i < traits.bytes; ++i) {
         bytes[i] = static_cast<std::uint8_t>(random());
+      }
+      if (type == StorageType::mxfp4) {
+        bytes[0] = static_cast<std::uint8_t>(118 + random() % 8);
+      } else if (type == StorageType::nvfp4) {
+        for (int i = 0; i < 4; ++i) {
+          bytes[i] = static_cast<std::uint8_t>(random() % 0x40);
+        }
+      } else if (type == StorageType::q8_k) {
+        const float scale = uniform(random) / 64.0F;
+        std::memcpy(bytes, &scale, sizeof scale);
+      } else if (type == StorageType::iq1_m) {
+        // The upper halves of four bytes make a half-precision number.
+        for (int i = 0; i < 4; ++i) {
+          const std::uint8_t nibble = i == 3 ? 0x1 | (random() & 1) << 3 : random() & 15;
+          bytes[49 + 2 * i] = static_cast<std::uint8_t>((bytes[49 + 2 * i] & 15) | nibble << 4);
+        }
       }
       for (const int offset : half_offsets(type)) {
         const std::uint16_t half = to_half(uniform(random) / 64.0F);

@@ -34,7 +34,7 @@ HEADER = """\
 
 #include <cstdint>
 
-namespace espalier::quantization {
+namespace espalier::arrays {
 
 // Entries hold the level numbers of eight values in two bits each (iq1, iq2) or of four values in
 // four bits each (iq3), the first value lowest.
@@ -56,7 +56,7 @@ def main():
         for i in range(0, len(entries), 12):
             print("    " + " ".join(f"0x{entry:04x}," for entry in entries[i : i + 12]))
         print("};")
-    print("// clang-format on\n\n}  // namespace espalier::quantization")
+    print("// clang-format on\n\n}  // namespace espalier::arrays")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@
 
 #include <cstdint>
 
-namespace espalier::quantization {
+namespace espalier::arrays {
 
 // Entries hold the level numbers of eight values in two bits each (iq1, iq2) or of four values in
 // four bits each (iq3), the first value lowest.
@@ -429,4 +429,4 @@ inline constexpr std::uint16_t iq3_s_grid[512] = {
 };
 // clang-format on
 
-}  // namespace espalier::quantization
+}  // namespace espalier::arrays
