@@ -33,11 +33,10 @@ std::string without_space(const std::string& text) {
   return result;
 }
 
-ParsedMessage parse_pieces(const Dialect& dialect, const Json& tools, const Json& entry,
+ParsedMessage parse_pieces(const Dialect& dialect, const ToolSet& tools, const Json& entry,
                            std::size_t piece) {
-  ResponseParser parser({.dialect = &dialect,
-                         .prompt_end = entry.value("prompt_ends_with", ""),
-                         .tools = ToolSet(tools.dump())});
+  ResponseParser parser(
+      {.dialect = &dialect, .prompt_end = entry.value("prompt_ends_with", ""), .tools = tools});
   const std::string raw = entry["raw"];
   ParsedMessage message;
   for (std::size_t i = 0; i < raw.size(); i += piece) {
@@ -132,10 +131,11 @@ TEST(ToolCalls, FixturesWholeAndInPieces) {
     const Json fixture = Json::parse(file);
     const Dialect* dialect = find_dialect(fixture["dialect"].get<std::string>());
     ASSERT_NE(dialect, nullptr) << fixture["dialect"];
+    const ToolSet tools(fixture["tools"].dump());
     for (const Json& entry : fixture["cases"]) {
       for (const std::size_t piece :
            {std::size_t{1} << 30, std::size_t{1}, std::size_t{2}, std::size_t{3}, std::size_t{7}}) {
-        const ParsedMessage message = parse_pieces(*dialect, fixture["tools"], entry, piece);
+        const ParsedMessage message = parse_pieces(*dialect, tools, entry, piece);
         EXPECT_TRUE(accepted(message, entry))
             << dialect->name << " " << entry["name"] << " in pieces of " << piece << ": "
             << entry["raw"] << "\n  gave " << describe(message);
@@ -150,6 +150,243 @@ TEST(ToolCalls, FixturesWholeAndInPieces) {
       }
     }
   }
+}
+
+TEST(ToolCalls, EveryByteSplitGivesTheWholesResult) {
+  const auto files = fixture_files();
+  if (files.empty()) GTEST_SKIP() << "no tool-call fixtures; set ESPALIER_SHARED";
+  for (const auto& path : files) {
+    std::ifstream file(path);
+    const Json fixture = Json::parse(file);
+    const Dialect* dialect = find_dialect(fixture["dialect"].get<std::string>());
+    const ToolSet tools(fixture["tools"].dump());
+    for (const Json& entry : fixture["cases"]) {
+      const std::string raw = entry["raw"];
+      if (raw.size() > 110) continue;
+      const std::string whole = describe(parse_pieces(*dialect, tools, entry, raw.size() + 1));
+      for (std::size_t cut = 1; cut < raw.size(); ++cut) {
+        ResponseParser parser({.dialect = dialect,
+                               .prompt_end = entry.value("prompt_ends_with", ""),
+                               .tools = tools});
+        ParsedMessage message;
+        apply_events(parser.feed(std::string_view(raw).substr(0, cut)), message);
+        apply_events(parser.feed(std::string_view(raw).substr(cut)), message);
+        apply_events(parser.finish(), message);
+        ASSERT_EQ(describe(message), whole) << dialect->name << " cut at " << cut << ": " << raw;
+      }
+    }
+  }
+}
+
+struct DirtCase {
+  const char* name;
+  const char* dialect;
+  const char* raw;
+  const char* content;
+  std::vector<std::pair<std::string, std::string>> calls;  // name, arguments
+};
+
+constexpr const char* dirt_tools = R"([
+  {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties":
+    {"place": {"type": "string"}, "days": {"type": "integer"}, "deep": {"type": "boolean"},
+     "note": {"type": ["string", "null"]}, "tags": {"type": "array"}, "any": {}}}}}])";
+
+const std::vector<DirtCase> dirt_cases = {
+    {"no closing tag at the end",
+     "hermes_qwen_json",
+     "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"place\": \"Rome\"}}",
+     "",
+     {{"look", R"({"place": "Rome"})"}}},
+    {"a brace too few",
+     "hermes_qwen_json",
+     "<tool_call>{\"name\": \"look\", \"arguments\": {\"days\": 1}</tool_call> ok",
+     "ok",
+     {{"look", R"({"days": 1})"}}},
+    {"arguments as a string",
+     "hermes_qwen_json",
+     R"(<tool_call>{"name": "look", "arguments": "{\"place\": \"R\u00f6m \\\"x\\\"\"}"}</tool_call>)",
+     "",
+     {{"look", R"({"place": "Röm \"x\""})"}}},
+    {"arguments before the name",
+     "hermes_qwen_json",
+     R"(<tool_call>{"arguments": {"days": 2}, "name": "look"}</tool_call>)",
+     "",
+     {{"look", R"({"days": 2})"}}},
+    {"single quotes and Python words",
+     "hermes_qwen_json",
+     R"(<tool_call>{'name': 'look', 'arguments': {'place': 'it\'s', 'deep': True, 'note': None,}}</tool_call>)",
+     "",
+     {{"look", R"({"place": "it's", "deep": true, "note": null})"}}},
+    {"a raw line end in a string",
+     "hermes_qwen_json",
+     "<tool_call>{\"name\": \"look\", \"arguments\": {\"place\": \"a\nb\"}}</tool_call>",
+     "",
+     {{"look", R"({"place": "a\nb"})"}}},
+    {"a list of calls in one tag",
+     "hermes_qwen_json",
+     R"(<tool_call>[{"name": "look", "arguments": {}}, {"name": "b", "arguments": {}}]</tool_call>)",
+     "",
+     {{"look", "{}"}, {"b", "{}"}}},
+    {"the API's own shape",
+     "hermes_qwen_json",
+     R"(<tool_call>{"type": "function", "function": {"name": "look", "arguments": {}}}</tool_call>)",
+     "",
+     {{"look", "{}"}}},
+    {"a fenced object",
+     "hermes_qwen_json",
+     "<tool_call>\n```json\n{\"name\": \"look\", \"arguments\": {}}\n```\n</tool_call>",
+     "",
+     {{"look", "{}"}}},
+    {"tags around no call",
+     "hermes_qwen_json",
+     "<tool_call>look at this</tool_call>",
+     "<tool_call>look at this</tool_call>",
+     {}},
+    {"text around and between",
+     "hermes_qwen_json",
+     "One. <tool_call>{\"name\": \"look\", \"arguments\": {}}</tool_call> Two.",
+     "One. Two.",
+     {{"look", "{}"}}},
+    {"braces and tags in strings",
+     "hermes_qwen_json",
+     R"(<tool_call>{"name": "look", "arguments": {"place": "}{ </tool_call> ]["}}</tool_call>)",
+     "",
+     {{"look", R"({"place": "}{ </tool_call> ]["})"}}},
+    {"values by their types",
+     "qwen3_coder_xml",
+     "<function=look><parameter=place>12</parameter><parameter=days>12</parameter>"
+     "<parameter=note>null</parameter><parameter=tags>['a', 1, None]</parameter>"
+     "<parameter=any>{\"x\": 1.50}</parameter></function>",
+     "",
+     {{"look",
+       R"({"place": "12", "days": 12, "note": null, "tags": ["a", 1, null], "any": {"x": 1.50}})"}}},
+    {"a parameter's closing tag is missing",
+     "qwen3_coder_xml",
+     "<tool_call>\n<function=look>\n<parameter=place>\nRome\n<parameter=days>\n3\n</parameter>\n"
+     "</function>\n</tool_call>",
+     "",
+     {{"look", R"({"place": "Rome", "days": 3})"}}},
+    {"JSON where tags belong",
+     "glm45_xml",
+     R"(<tool_call>{"name": "look", "arguments": {"days": 1}}</tool_call>)",
+     "",
+     {{"look", R"({"days": 1})"}}},
+    {"no line ends",
+     "glm45_xml",
+     "<tool_call>look<arg_key>days</arg_key><arg_value>3</arg_value></tool_call>",
+     "",
+     {{"look", R"({"days": 3})"}}},
+    {"double quotes, tuples, positions",
+     "pythonic",
+     R"([look("Rome", days=-3, tags=('a', "b\'"), deep=False)])",
+     "",
+     {{"look", R"({"place": "Rome", "days": -3, "tags": ["a", "b'"], "deep": false})"}}},
+    {"a list that is no call", "pythonic", "[1, 2] and [a](b)", "[1, 2] and [a](b)", {}},
+    {"a triple-quoted string",
+     "gemma3_tool_code",
+     "```tool_code\nprint(look(place=\"\"\"a \"b\"\nc\"\"\"))\n```",
+     "",
+     {{"look", R"({"place": "a \"b\"\nc"})"}}},
+    {"nested values",
+     "gemma4",
+     "<|tool_call>call:look{any:{a:[1,<|\"|>x<|\"|>,true]},days:2}<tool_call|>",
+     "",
+     {{"look", R"({"any": {"a": [1, "x", true]}, "days": 2})"}}},
+    {"two objects on lines",
+     "llama3_json",
+     "{\"name\": \"look\", \"parameters\": {}}\n{\"name\": \"b\", \"parameters\": {}}",
+     "",
+     {{"look", "{}"}, {"b", "{}"}}},
+    {"an object with a name alone",
+     "llama3_json",
+     "{\"name\": \"Ada\", \"born\": 1815}",
+     "{\"name\": \"Ada\", \"born\": 1815}",
+     {}},
+    {"recipient before the channel",
+     "gptoss_harmony",
+     " to=functions.look<|channel|>commentary json<|message|>{\"days\": 1}<|call|>",
+     "",
+     {{"look", R"({"days": 1})"}}},
+    {"an id before the arguments",
+     "mistral_v11_args",
+     "[TOOL_CALLS]look[CALL_ID]abc123def[ARGS]{\"days\": 1}",
+     "",
+     {{"look", R"({"days": 1})"}}},
+    {"a list of calls between marks",
+     "lfm2_pythonic",
+     "<|tool_call_start|>[look(place=\"Rome\")]<|tool_call_end|>Looking.",
+     "Looking.",
+     {{"look", R"({"place": "Rome"})"}}},
+    {"an attribute says the type",
+     "deepseek_v32_dsml",
+     "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"look\">\n<｜DSML｜parameter name=\"any\" "
+     "string=\"true\">5</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" "
+     "string=\"false\">5</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+     "",
+     {{"look", R"({"any": "5", "days": 5})"}}},
+    {"no answer without a tool",
+     "command_r_action",
+     "Action: ```json\n[{\"tool_name\": \"directly_answer\", \"parameters\": {}}]\n```",
+     "",
+     {}},
+};
+
+TEST(ToolCalls, WhatModelsWriteInPractice) {
+  for (const DirtCase& entry : dirt_cases) {
+    for (const std::size_t piece : {std::size_t{1} << 30, std::size_t{1}}) {
+      const Dialect* dialect = find_dialect(entry.dialect);
+      ASSERT_NE(dialect, nullptr) << entry.dialect;
+      const ParsedMessage message =
+          parse_pieces(*dialect, ToolSet(dirt_tools), Json{{"raw", entry.raw}}, piece);
+      std::vector<std::pair<std::string, std::string>> calls;
+      for (const ToolCall& call : message.tool_calls) calls.emplace_back(call.name, call.arguments);
+      EXPECT_EQ(calls, entry.calls) << entry.name << ": " << describe(message);
+      EXPECT_EQ(trim(message.content), entry.content) << entry.name;
+    }
+  }
+}
+
+TEST(ToolCalls, NameComesFirstAndArgumentsAsTheyAreWritten) {
+  ResponseParser parser({.dialect = find_dialect("hermes_qwen_json")});
+  parser.feed("<tool_call>\n{\"name\": \"f\", \"arg");
+  auto events = parser.feed("uments\": {\"text\": \"ab");
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].kind, MessageEventKind::call_begin);
+  EXPECT_EQ(events[0].text, "f");
+  EXPECT_EQ(events[1].text, "{\"text\": \"ab");
+  events = parser.feed("c");
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].text, "c");
+}
+
+TEST(ToolCalls, IdsAreTheModelsOwn) {
+  const auto ids = [](const char* dialect, const char* raw) {
+    std::vector<std::string> found;
+    for (const ToolCall& call :
+         parse_response({.dialect = find_dialect(dialect)}, raw).tool_calls) {
+      found.push_back(call.id);
+    }
+    return found;
+  };
+  using Ids = std::vector<std::string>;
+  EXPECT_EQ(
+      ids("mistral_v3_json", R"([TOOL_CALLS] [{"name": "a", "arguments": {}, "id": "abcdefgh0"}])"),
+      Ids{"abcdefgh0"});
+  EXPECT_EQ(ids("kimi_k2",
+                "<|tool_calls_section_begin|><|tool_call_begin|>functions.a:7"
+                "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"),
+            Ids{"functions.a:7"});
+  EXPECT_EQ(ids("functionary_v31", "<function=a>{}</function><function=b>{}</function>"),
+            (Ids{"call_0", "call_1"}));
+}
+
+TEST(ToolCalls, WithoutToolsMarkupIsText) {
+  const ParsedMessage message = parse_response(
+      {.dialect = find_dialect("hermes_qwen_json"), .calls = false},
+      "<think>so</think><tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>");
+  EXPECT_EQ(message.reasoning, "so");
+  EXPECT_EQ(message.content, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>");
+  EXPECT_TRUE(message.tool_calls.empty());
 }
 
 }  // namespace
