@@ -3,6 +3,7 @@
 #include <chrono>
 #include <future>
 
+#include "base/error.h"
 #include "chat/template.h"
 #include "generation/bundle.h"
 #include "server/protocol/special_marks.h"
@@ -18,12 +19,28 @@ std::int64_t unix_time() {
       .count();
 }
 
-void load_text(server::protocol::ServedModel& served, const std::filesystem::path& path) {
+/// How the model writes reasoning and calls; `tool_dialect` overrides what the template shows.
+void find_style(server::protocol::ServedModel& served, const std::string& tool_dialect) {
+  served.style = chat::find_style(served.chat_template.get(), served.text.template_variants,
+                                  served.text.special_tokens);
+  if (!tool_dialect.empty()) served.style.dialect = chat::find_dialect(tool_dialect);
+  if (served.style.dialect == nullptr) {
+    throw base::UsageError("there is no dialect '" + tool_dialect +
+                           "'; espalier parse-tools --list names them");
+  }
+  if (!served.style.reasons) served.style.reasoning = served.style.dialect->reasoning;
+  served.markup_tokens = server::protocol::special_tokens_in(
+      *served.text.tokenizer, chat::markup_of(*served.style.dialect, served.style.reasoning));
+}
+
+void load_text(server::protocol::ServedModel& served, const std::filesystem::path& path,
+               const std::string& tool_dialect) {
   served.text = generation::load_text_bundle(path);
   served.special_names = server::protocol::special_names(*served.text.tokenizer);
   if (!served.text.template_variants.empty()) {
     served.chat_template = chat::compile_template(served.text.template_variants, path.string());
   }
+  find_style(served, tool_dialect);
 }
 
 }  // namespace
@@ -68,14 +85,15 @@ void add_engine_options(CLI::App& verb, ModelOptions& options) {
 }
 
 std::shared_ptr<const server::protocol::ServedModel> load_served_model(
-    const hub::LocalModel& model, const generation::EngineOptions& options) {
+    const hub::LocalModel& model, const generation::EngineOptions& options,
+    const std::string& tool_dialect) {
   auto served = std::make_shared<server::protocol::ServedModel>();
   served->alias = model.alias;
   served->names = {model.path.filename().string(), model.path.stem().string()};
   if (!model.repo_id.empty()) served->names.push_back(model.repo_id);
   served->created = unix_time();
   // Both take their time and neither needs the other.
-  auto text = std::async(std::launch::async, [&] { load_text(*served, model.path); });
+  auto text = std::async(std::launch::async, [&] { load_text(*served, model.path, tool_dialect); });
   auto engine = generation::Engine::load(model.path, options);
   text.get();
   served->engine = std::move(engine);

@@ -16,6 +16,7 @@ namespace espalier::cli {
 struct ModelOptions {
   std::string model;
   generation::EngineOptions engine;
+  std::string tool_dialect = {};  // empty: as the template shows
 };
 
 /// Adds `--model`, `--threads`, `--dtype`, `--activations` and `--kv-type`.
@@ -26,7 +27,8 @@ void add_engine_options(CLI::App& verb, ModelOptions& options);
 
 /// Reads tokenizer and template and loads the weights. Throws `LoadError`.
 std::shared_ptr<const server::protocol::ServedModel> load_served_model(
-    const hub::LocalModel& model, const generation::EngineOptions& options);
+    const hub::LocalModel& model, const generation::EngineOptions& options,
+    const std::string& tool_dialect = {});
 
 /// Where a tokenizer or template can be read although there may be no whole model: an existing path
 /// as it is, else as `hub::resolve` finds it.

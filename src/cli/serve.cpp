@@ -94,7 +94,7 @@ void run_serve(ServeOptions options) {
   });
   StopSignals signals(server);
   server.start();
-  slot.set(load_served_model(model, options.model.engine));
+  slot.set(load_served_model(model, options.model.engine, options.model.tool_dialect));
   std::cout << "listening on " << url(server) << std::endl;
   signals.wait();
   server.stop_accepting();
@@ -122,6 +122,9 @@ void add_serve(CLI::App& app, Action& action) {
                    "requests that may wait; further ones get 429")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  verb->add_option("--tool-dialect", options->model.tool_dialect,
+                   "how the model writes tool calls (default: as its template shows; names: "
+                   "espalier parse-tools --list)");
   verb->add_option("--host", options->http.host, "address to listen on")->capture_default_str();
   verb->add_option("--port", options->http.port, "port to listen on; 0 picks a free one")
       ->check(CLI::Range(0, 65535))

@@ -46,12 +46,18 @@ std::size_t held_length(std::string_view text, const std::vector<std::string>& s
 }  // namespace
 
 struct TextAssembler::Impl {
+  const tokenizer::Tokenizer* tokenizer = nullptr;
+  std::unordered_set<tokenizer::TokenId> kept;  // special tokens that are text
   std::unique_ptr<tokenizer::StreamDecoder> decoder;
   std::vector<std::string> stop;
   std::string held;                // may yet become a stop string
   std::vector<TokenEvent> tokens;  // not handed out yet
   int completion_tokens = 0;
   bool finished = false;
+
+  bool is_text(tokenizer::TokenId id) const {
+    return kept.empty() || kept.contains(id) || !tokenizer->is_special(id);
+  }
 
   /// Moves what may be shown of `held` into `event`, up to a stop string if there is one.
   void release(TextEvent& event) {
@@ -69,9 +75,11 @@ struct TextAssembler::Impl {
 };
 
 TextAssembler::TextAssembler(const tokenizer::Tokenizer& tokenizer, std::vector<std::string> stop,
-                             bool skip_special)
+                             bool skip_special, std::unordered_set<tokenizer::TokenId> kept)
     : impl_(std::make_unique<Impl>()) {
-  impl_->decoder = tokenizer.stream(skip_special);
+  impl_->tokenizer = &tokenizer;
+  impl_->decoder = tokenizer.stream(skip_special && kept.empty());
+  impl_->kept = std::move(kept);
   std::erase(stop, std::string());
   impl_->stop = std::move(stop);
 }
@@ -89,7 +97,7 @@ TextEvent TextAssembler::push(TokenEvent event) {
   result.error = event.error;
   if (event.token) {
     ++impl_->completion_tokens;
-    if (event.finish != FinishReason::stop) {
+    if (event.finish != FinishReason::stop && impl_->is_text(*event.token)) {
       impl_->held += impl_->decoder->push(*event.token);
     }
   }

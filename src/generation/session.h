@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "generation/engine.h"
@@ -28,8 +29,9 @@ struct TextEvent {
 /// complete first (of several ending together: the longest), however tokens cut it into pieces.
 class TextAssembler {
  public:
+  /// With `kept`, special tokens are left out of the text except those.
   TextAssembler(const tokenizer::Tokenizer& tokenizer, std::vector<std::string> stop,
-                bool skip_special = true);
+                bool skip_special = true, std::unordered_set<tokenizer::TokenId> kept = {});
   ~TextAssembler();
   TextAssembler(TextAssembler&&) noexcept;
   TextAssembler& operator=(TextAssembler&&) noexcept;

@@ -32,12 +32,6 @@ std::string finish_reason_name(FinishReason reason) {
   return reason == FinishReason::length ? "length" : "stop";
 }
 
-bool has_text_token(const Piece& piece) {
-  return std::any_of(piece.tokens.begin(), piece.tokens.end(), [](const auto& event) {
-    return event.token.has_value() && event.finish != FinishReason::stop;
-  });
-}
-
 Json usage(const GenerationRun& run) {
   return {{"prompt_tokens", run.prompt_tokens()},
           {"completion_tokens", run.completion_tokens()},
@@ -104,9 +98,10 @@ class EventWriter {
     for (auto& token : arrived.event.tokens) piece.tokens.push_back(std::move(token));
     std::string data;
     const bool ends = arrived.event.finish != FinishReason::none;
-    if (!piece.text.empty() || (ends && has_text_token(piece))) {
-      data += event(format_.delta(piece));
-      piece = {};
+    if (!piece.text.empty() || ends) {
+      for (Json& entry : format_.deltas(std::exchange(piece, {}), ends)) {
+        data += event(std::move(entry));
+      }
     }
     if (ends) {
       data += event(format_.closing(arrived.choice, finish_reason_name(arrived.event.finish)));
@@ -154,6 +149,12 @@ asio::awaitable<void> answer_stream(http::Exchange& exchange, GenerationRun& run
 }
 
 }  // namespace
+
+bool has_text_token(const std::vector<generation::TokenEvent>& tokens) {
+  return std::any_of(tokens.begin(), tokens.end(), [](const auto& event) {
+    return event.token.has_value() && event.finish != FinishReason::stop;
+  });
+}
 
 asio::awaitable<void> answer(http::Exchange& exchange, GenerationRun& run, AnswerFormat& format,
                              const StreamOptions& streaming) {

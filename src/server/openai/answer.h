@@ -30,13 +30,16 @@ class AnswerFormat {
   virtual std::string id_prefix() const = 0;
   /// The entry of `choices` with which an event stream opens a choice; null for none.
   virtual Json opening(int choice) = 0;
-  /// The entry of `choices` that carries a piece of text.
-  virtual Json delta(const Piece& piece) = 0;
+  /// The entries of `choices` that carry a piece of text; `ends`: no more comes for its choice.
+  virtual std::vector<Json> deltas(Piece piece, bool ends) = 0;
   /// The entry of `choices` that ends a choice.
   virtual Json closing(int choice, const std::string& finish_reason) = 0;
   /// The entry of `choices` of a whole answer.
   virtual Json whole(const Piece& piece, const std::string& finish_reason) = 0;
 };
+
+/// Whether one of the tokens is text.
+bool has_text_token(const std::vector<generation::TokenEvent>& tokens);
 
 /// Answers with what `run` generates, whole or as an event stream.
 boost::asio::awaitable<void> answer(http::Exchange& exchange, protocol::GenerationRun& run,

@@ -28,8 +28,9 @@ class CompletionFormat : public AnswerFormat {
     return entry(choice, echo(choice), nullptr, nullptr);
   }
 
-  Json delta(const Piece& piece) override {
-    return entry(piece.choice, piece.text, logprobs(piece), nullptr);
+  std::vector<Json> deltas(Piece piece, bool) override {
+    if (piece.text.empty() && !has_text_token(piece.tokens)) return {};
+    return {entry(piece.choice, piece.text, logprobs(piece), nullptr)};
   }
 
   Json closing(int choice, const std::string& finish_reason) override {

@@ -92,8 +92,10 @@ void add_template_rules(ParameterRules<Target>& rules,
                                  }));
   rules.push_back(mapped<Target>("enable_thinking", "a variable for the chat template",
                                  [chat](const Parameter& parameter, Target& target) {
-                                   chat(target).template_variables["enable_thinking"] =
-                                       parameter.boolean();
+                                   // Some templates know it by the shorter name.
+                                   for (const char* name : {"enable_thinking", "thinking"}) {
+                                     chat(target).template_variables[name] = parameter.boolean();
+                                   }
                                  }));
   rules.push_back(mapped<Target>("add_generation_prompt", "open the assistant's turn; default true",
                                  [chat](const Parameter& parameter, Target& target) {
@@ -108,13 +110,20 @@ void add_template_rules(ParameterRules<Target>& rules,
                                  }));
 }
 
+/// The functions that are offered, for every `Target` with a `ChatInput` that `chat` finds.
 template <typename Target>
-void add_tool_refusals(ParameterRules<Target>& rules) {
-  const std::string tools = "tool calls are not there yet; an empty array is";
-  rules.push_back(refused<Target>("tools", tools, {Json::array()}));
-  rules.push_back(refused<Target>("tool_choice", tools, {"none", "auto"}));
-  rules.push_back(refused<Target>("functions", tools, {Json::array()}));
-  rules.push_back(refused<Target>("function_call", tools, {"none", "auto"}));
+void add_tool_rules(ParameterRules<Target>& rules, protocol::ChatInput& (*chat)(Target& target)) {
+  const auto add = [&rules, chat](const char* name, const char* note,
+                                  void (*read)(const Parameter&, protocol::ToolOptions&)) {
+    rules.push_back(
+        mapped<Target>(name, note, [chat, read](const Parameter& parameter, Target& target) {
+          read(parameter, chat(target).tools);
+        }));
+  };
+  add("tools", "functions that the model may call", protocol::read_tools);
+  add("tool_choice", "none, auto, required or the function to call", protocol::read_tool_choice);
+  add("functions", "the older form of tools", protocol::read_functions);
+  add("function_call", "the older form of tool_choice", protocol::read_function_call);
 }
 
 void read_response_format(const Parameter& parameter, ChatDraft&) {
@@ -130,7 +139,6 @@ void add_chat_refusals(ParameterRules<ChatDraft>& rules) {
   const auto refuse = [&rules](const char* name, const char* note, std::vector<Json> neutral) {
     rules.push_back(refused<ChatDraft>(name, note, std::move(neutral)));
   };
-  add_tool_refusals(rules);
   refuse("store", "answers are not stored", {false});
   refuse("audio", "there is no audio output", {});
   refuse("modalities", "answers are text", {Json::array({"text"}), Json::array()});
@@ -142,7 +150,7 @@ void add_chat_refusals(ParameterRules<ChatDraft>& rules) {
   refuse("thinking_budget", "reasoning budgets are not there yet", {-1});
   refuse("thinking_budget_tokens", "reasoning budgets are not there yet", {-1});
   refuse("thinking", "use 'chat_template_kwargs'", {});
-  refuse("reasoning_format", "reasoning is not parted from the text yet", {"none", "auto"});
+  refuse("reasoning_format", "reasoning comes as reasoning_content", {"auto", "deepseek"});
   refuse("chat_template", "the model's own template is used", {});
 }
 
@@ -169,7 +177,12 @@ ParameterRules<ChatDraft> chat_rules() {
   add_template_rules<ChatDraft>(
       rules, [](ChatDraft& draft) -> protocol::ChatInput& { return draft.request.chat; });
   rules.push_back(mapped<ChatDraft>("response_format", "type 'text' alone", read_response_format));
-  rules.push_back(accepted<ChatDraft>("parallel_tool_calls", "without tools it has no effect"));
+  add_tool_rules<ChatDraft>(
+      rules, [](ChatDraft& draft) -> protocol::ChatInput& { return draft.request.chat; });
+  rules.push_back(mapped<ChatDraft>("parallel_tool_calls", "several calls in one answer",
+                                    [](const Parameter& parameter, ChatDraft& draft) {
+                                      draft.request.chat.tools.parallel = parameter.boolean();
+                                    }));
   rules.push_back(
       accepted<ChatDraft>("prompt_cache_key", "a reused prefix never changes an answer"));
   rules.push_back(
@@ -248,7 +261,8 @@ ParameterRules<TemplateRequest> template_rules() {
                                           }));
   add_template_rules<TemplateRequest>(
       rules, [](TemplateRequest& request) -> protocol::ChatInput& { return request.chat; });
-  add_tool_refusals(rules);
+  add_tool_rules<TemplateRequest>(
+      rules, [](TemplateRequest& request) -> protocol::ChatInput& { return request.chat; });
   return rules;
 }
 
@@ -266,6 +280,7 @@ ChatRequest parse_chat(const Json& body, const generation::SamplingParameters& d
                              "'top_logprobs' goes only with 'logprobs': true.", "top_logprobs");
   }
   if (draft.logprobs) draft.request.generation.logprobs = draft.top_logprobs.value_or(0);
+  protocol::check_tools(draft.request.chat.tools);
   return std::move(draft.request);
 }
 

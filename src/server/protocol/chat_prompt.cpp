@@ -16,7 +16,9 @@ std::vector<PromptPiece> render_chat(const ServedModel& model, const ChatInput& 
         "The model '" + model.alias + "' has no chat template; use /v1/completions.");
   }
   SpecialMarks marks(model.special_names);
-  Json messages = input.messages;
+  Json tools = input.tools.offered() ? input.tools.tools : Json::array();
+  Json messages = chat::describe_tools(input.messages, chat::ToolSet(dump(tools)), model.style);
+  for (Json& tool : tools) marks.mark(tool);
   for (Json& message : messages) {
     for (auto& [key, value] : message.items()) {
       if (key != "role") marks.mark(value);
@@ -24,6 +26,7 @@ std::vector<PromptPiece> render_chat(const ServedModel& model, const ChatInput& 
   }
   chat::RenderRequest request;
   request.messages_json = dump(messages);
+  if (!tools.empty() && model.style.shows_tools) request.tools_json = dump(tools);
   request.kwargs_json = input.template_variables.empty() ? "" : dump(input.template_variables);
   request.special_tokens = model.text.special_tokens;
   request.add_generation_prompt = input.add_generation_prompt;

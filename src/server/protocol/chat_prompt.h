@@ -5,12 +5,14 @@
 
 #include "server/protocol/parameter.h"
 #include "server/protocol/served_model.h"
+#include "server/protocol/tool_options.h"
 
 namespace espalier::server::protocol {
 
 /// A conversation and what else a template is given.
 struct ChatInput {
   Json messages = Json::array();  // as `read_messages` gives them
+  ToolOptions tools = {};
   Json template_variables = Json::object();
   bool add_generation_prompt = true;
   bool continue_final_message = false;

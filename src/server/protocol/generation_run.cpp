@@ -24,9 +24,9 @@ GenerationRun::GenerationRun(std::shared_ptr<const ServedModel> model, PreparedR
     for (generation::GenerationRequest& request : prepared.sequences) {
       const base::CancellationToken cancellation = request.cancellation;
       const int choice = static_cast<int>(choices_.size());
-      choices_.push_back(
-          {.cancellation = cancellation,
-           .text = generation::TextAssembler(*model_->text.tokenizer, prepared.stop)});
+      choices_.push_back({.cancellation = cancellation,
+                          .text = generation::TextAssembler(*model_->text.tokenizer, prepared.stop,
+                                                            true, prepared.kept_special)});
       model_->engine->submit(std::move(request), queue_.sink(choice, cancellation));
       ++unfinished_;
     }

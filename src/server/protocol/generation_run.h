@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include <boost/asio/any_io_executor.hpp>
@@ -17,6 +18,7 @@ namespace espalier::server::protocol {
 /// What a request asks to generate, after templates and tokenizer: one entry per choice.
 struct PreparedRun {
   std::vector<generation::GenerationRequest> sequences;
+  std::unordered_set<tokenizer::TokenId> kept_special;  // special tokens that are text
   std::vector<std::string> stop;
   int prompt_tokens = 0;  // of the request, each prompt counted once
 };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "chat/template.h"
+#include "chat/template_style.h"
 #include "generation/bundle.h"
 #include "generation/engine.h"
 
@@ -22,6 +23,8 @@ struct ServedModel {
   generation::TextBundle text;
   std::shared_ptr<const chat::ChatTemplate> chat_template;  // null: the model has none
   std::unordered_set<std::string> special_names;            // of the tokenizer
+  chat::TemplateStyle style;                             // how the model writes reasoning and calls
+  std::unordered_set<tokenizer::TokenId> markup_tokens;  // special tokens that it does so with
   std::shared_ptr<generation::Engine> engine;
 
   /// Throws `RequestError` 404 `model_not_found` unless `name` is empty, `local`, `default` or one

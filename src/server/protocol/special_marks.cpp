@@ -1,5 +1,6 @@
 #include "server/protocol/special_marks.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <random>
@@ -77,6 +78,20 @@ std::vector<PromptPiece> SpecialMarks::split(std::string_view rendered) const {
     rendered.remove_prefix(end + mark_end.size());
   }
   return pieces;
+}
+
+std::unordered_set<tokenizer::TokenId> special_tokens_in(const tokenizer::Tokenizer& tokenizer,
+                                                         const std::vector<std::string>& texts) {
+  std::unordered_set<tokenizer::TokenId> ids;
+  for (tokenizer::TokenId id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    if (!tokenizer.is_special(id)) continue;
+    const std::string name = tokenizer.token_name(id);
+    const bool found = std::any_of(texts.begin(), texts.end(), [&name](const std::string& text) {
+      return text.find(name) != std::string::npos;
+    });
+    if (found && !name.empty()) ids.insert(id);
+  }
+  return ids;
 }
 
 std::unordered_set<std::string> special_names(const tokenizer::Tokenizer& tokenizer) {

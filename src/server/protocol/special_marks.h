@@ -32,6 +32,10 @@ class SpecialMarks {
   std::vector<std::string> marked_;
 };
 
+/// The special tokens that one of the texts holds.
+std::unordered_set<tokenizer::TokenId> special_tokens_in(const tokenizer::Tokenizer& tokenizer,
+                                                         const std::vector<std::string>& texts);
+
 /// The names of a tokenizer's special tokens.
 std::unordered_set<std::string> special_names(const tokenizer::Tokenizer& tokenizer);
 

@@ -86,9 +86,27 @@ TEST(ParseChat, TakesWhatAsksForNothing) {
       "service_tier":"auto", "mirostat":0, "modalities":["text"], "temperature":null})"));
 }
 
+TEST(ParseChat, ReadsTools) {
+  const ChatRequest request = chat(R"({"tools":[{"type":"function","function":{"name":"f",
+      "parameters":{"type":"object"},"strict":true}}],"parallel_tool_calls":false,
+      "tool_choice":{"type":"function","function":{"name":"f"}}})");
+  EXPECT_EQ(request.chat.tools.tools, Json::parse(R"([{"type":"function","function":{"name":"f",
+                             "parameters":{"type":"object"}}}])"));
+  EXPECT_EQ(request.chat.tools.choice, protocol::ToolChoice::required);
+  EXPECT_EQ(request.chat.tools.only, "f");
+  EXPECT_FALSE(request.chat.tools.parallel);
+}
+
 TEST(ParseChat, RefusesByName) {
   const std::vector<std::pair<const char*, const char*>> cases = {
-      {R"({"tools":[{"type":"function"}]})", "tools"},
+      {R"({"tools":[{"type":"function"}]})", "tools[0]"},
+      {R"({"tools":[{"type":"web_search"}]})", "tools[0]"},
+      {R"({"tools":[{"type":"function","function":{"description":"x"}}]})", "tools[0].function"},
+      {R"({"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"perhaps"})",
+       "tool_choice"},
+      {R"({"tools":[{"type":"function","function":{"name":"f"}}],
+           "tool_choice":{"type":"function","function":{"name":"g"}}})",
+       "tool_choice"},
       {R"({"tool_choice":"required"})", "tool_choice"},
       {R"({"store":true})", "store"},
       {R"({"response_format":{"type":"json_object"}})", "response_format.type"},
