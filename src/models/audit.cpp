@@ -22,7 +22,10 @@ constexpr std::array ignorable = {
     Ignorable{"rotary_emb.cos_cached", "computed from the configuration"},
     Ignorable{"rotary_emb.sin_cached", "computed from the configuration"},
     Ignorable{"self_attn.bias", "a causal mask"},
+    Ignorable{".attn.bias", "a causal mask"},
     Ignorable{"attn.masked_bias", "a causal mask"},
+    Ignorable{".attention.bias", "a causal mask"},
+    Ignorable{"attention.masked_bias", "a causal mask"},
 };
 
 bool is_ignorable(const std::string& name, const Descriptor& descriptor) {

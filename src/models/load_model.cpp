@@ -14,6 +14,7 @@
 #include "models/inspect.h"
 #include "models/model.h"
 #include "models/registry.h"
+#include "models/tensor_prefix.h"
 
 namespace espalier::models {
 namespace {
@@ -61,6 +62,7 @@ std::shared_ptr<layers::ExpertCache> expert_cache(const layers::WeightReader& we
 
 std::unique_ptr<Model> build(Descriptor descriptor, layers::WeightReader& weights,
                              mx::Dtype default_dtype, const LoadOptions& options) {
+  drop_absent_prefix(descriptor.names, weights);
   DecoderModules modules =
       load_decoder(descriptor, weights, options.activations, expert_cache(weights, options));
   check_all_tensors_read(descriptor, weights);

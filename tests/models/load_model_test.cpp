@@ -95,6 +95,16 @@ constexpr const char* up_proj = "model.layers.1.mlp.up_proj.weight";
 
 TEST_F(LoadModel, TakesTheUnchangedCheckpoint) { EXPECT_EQ(load_error(), "loaded"); }
 
+TEST_F(LoadModel, TakesNamesWithoutTheirPrefix) {
+  const std::string prefix = "model.";
+  for (SafetensorsWriter::Entry& entry : entries_) {
+    if (entry.name.starts_with(prefix)) {
+      entry.name.erase(0, prefix.size());
+    }
+  }
+  EXPECT_EQ(load_error(), "loaded");
+}
+
 TEST_F(LoadModel, NamesAMissingTensor) {
   std::erase_if(entries_, [](const auto& entry) { return entry.name == up_proj; });
   EXPECT_THAT(load_error(), AllOf(HasSubstr(up_proj), HasSubstr("missing")));
