@@ -55,6 +55,7 @@ class CompiledTemplates : public ChatTemplate {
       case ESPALIER_TEXT_REFUSED:
         throw base::RequestError(400, "invalid_messages", tokenizer::last_text_error(), "messages");
       case ESPALIER_TEXT_FAILED:
+      case ESPALIER_TEXT_CANCELLED:
         break;
     }
     throw base::RequestError(

@@ -1,5 +1,6 @@
 #include "tokenizer/tokenizer.h"
 
+#include <initializer_list>
 #include <stdexcept>
 #include <utility>
 
@@ -53,11 +54,25 @@ class LibraryTokenizer : public Tokenizer {
       : handle_(std::move(handle)), bos_(bos), eos_(eos) {}
 
   std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const override {
-    espalier_text_ids ids{};
-    check(espalier_text_encode(handle_.get(), as_bytes(text), mode(special), &ids));
-    std::vector<TokenId> copy(ids.data, ids.data + ids.size);
-    espalier_text_ids_free(ids);
-    return copy;
+    espalier_text_encode_request request{};
+    request.special = mode(special);
+    return run(request, text);
+  }
+
+  std::vector<TokenId> encode_prompt(std::string_view text,
+                                     const PromptEncoding& how) const override {
+    std::vector<espalier_text_span> literal;
+    literal.reserve(how.literal.size());
+    for (const TextSpan& span : how.literal) literal.push_back({span.begin, span.end});
+    const auto cancelled = [](const void* token) {
+      return int{static_cast<const base::CancellationToken*>(token)->cancelled()};
+    };
+    return run({.special = ESPALIER_TEXT_RECOGNISE,
+                .literal = literal.data(),
+                .literal_count = literal.size(),
+                .cancelled = cancelled,
+                .context = &how.cancellation},
+               text);
   }
 
   std::string decode(std::span<const TokenId> ids, bool skip_special) const override {
@@ -98,6 +113,19 @@ class LibraryTokenizer : public Tokenizer {
   }
 
  private:
+  std::vector<TokenId> run(const espalier_text_encode_request& request,
+                           std::string_view text) const {
+    espalier_text_ids ids{};
+    const auto status = espalier_text_encode(handle_.get(), as_bytes(text), &request, &ids);
+    if (status == ESPALIER_TEXT_CANCELLED) {
+      throw base::RequestError(499, "cancelled", "The request was cancelled.", "");
+    }
+    check(status);
+    std::vector<TokenId> copy(ids.data, ids.data + ids.size);
+    espalier_text_ids_free(ids);
+    return copy;
+  }
+
   static espalier_text_special mode(SpecialTokens special) {
     switch (special) {
       case SpecialTokens::recognise:
@@ -124,26 +152,64 @@ std::vector<espalier_text_bytes> as_bytes_list(const std::vector<std::string>& t
 
 int flag(std::optional<bool> value) { return value ? int{*value} : -1; }
 
-}  // namespace
-
-std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
-  const auto path = folder / "tokenizer.json";
-  if (!std::filesystem::exists(path)) {
-    throw base::LoadError("There is no tokenizer.json in " + folder.string() + ".");
+/// The file that holds the tokenizer of a checkpoint without a tokenizer.json.
+std::filesystem::path find_model_file(const std::filesystem::path& folder) {
+  for (const char* name : {"tekken.json", "tokenizer.model", "tiktoken.model"}) {
+    if (std::filesystem::exists(folder / name)) return folder / name;
   }
-  const std::string json = read_text_file(path);
-  TokenizerHandle handle(espalier_text_tokenizer_from_json(as_bytes(json)));
+  std::filesystem::path found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_model = name.starts_with("tokenizer.model.") || name.ends_with(".tiktoken");
+    if (is_model && (found.empty() || name > found.filename().string())) found = entry.path();
+  }
+  return found;
+}
+
+TokenizerHandle open_tokenizer(const std::filesystem::path& folder) {
+  auto path = folder / "tokenizer.json";
+  TokenizerHandle handle;
+  if (std::filesystem::exists(path)) {
+    const std::string json = read_text_file(path);
+    handle.reset(espalier_text_tokenizer_from_json(as_bytes(json)));
+  } else {
+    if (std::filesystem::is_directory(folder)) path = find_model_file(folder);
+    if (!std::filesystem::exists(path)) {
+      throw base::LoadError(
+          "There is no tokenizer.json, tekken.json, tokenizer.model or *.tiktoken in " +
+          folder.string() + ".");
+    }
+    const std::string content = read_text_file(path);
+    const auto config = folder / "tokenizer_config.json";
+    const std::string config_text = std::filesystem::exists(config) ? read_text_file(config) : "";
+    const std::string name = path.filename().string();
+    handle.reset(espalier_text_tokenizer_from_model_file(as_bytes(name), as_bytes(content),
+                                                         as_bytes(config_text)));
+  }
   if (!handle) {
     throw base::LoadError(path.string() + " is not a tokenizer: " + last_text_error() + ".");
   }
+  return handle;
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& folder) {
+  TokenizerHandle handle = open_tokenizer(folder);
   const auto special = read_template_files(folder).special_tokens;
-  const auto named = [&](const char* name) -> std::optional<TokenId> {
+  const auto named = [&](const char* name,
+                         std::initializer_list<const char*> usual) -> std::optional<TokenId> {
     const auto found = special.find(name);
-    if (found == special.end()) return std::nullopt;
-    return LibraryTokenizer::find_id(handle.get(), found->second);
+    if (found != special.end()) return LibraryTokenizer::find_id(handle.get(), found->second);
+    if (!special.empty()) return std::nullopt;
+    for (const char* token : usual) {
+      const auto id = LibraryTokenizer::find_id(handle.get(), token);
+      if (id) return id;
+    }
+    return std::nullopt;
   };
-  const auto bos = named("bos_token");
-  const auto eos = named("eos_token");
+  const auto bos = named("bos_token", {"<s>", "<bos>", "<|begin_of_text|>"});
+  const auto eos = named("eos_token", {"</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>"});
   return std::make_shared<LibraryTokenizer>(std::move(handle), bos, eos);
 }
 

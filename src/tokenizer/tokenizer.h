@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cancellation.h"
+
 /// The text library's tokenizer.
 struct espalier_text_tokenizer;
 
@@ -36,6 +38,18 @@ enum class SpecialTokens {
   literal,    // all text is plain text
 };
 
+/// Bytes `[begin, end)` of a text.
+struct TextSpan {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+/// What a prompt's encoding is given beside the text. Refers to the spans.
+struct PromptEncoding {
+  std::span<const TextSpan> literal = {};  // ascending; names of special tokens there are text
+  base::CancellationToken cancellation = {};
+};
+
 /// Turns ids into text piece by piece; never emits half a character. Owned by one thread.
 class StreamDecoder {
  public:
@@ -52,6 +66,10 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const = 0;
+  /// As `encode` with `recognise`, but not in the literal spans. Asks between words whether it is
+  /// cancelled, and throws `RequestError` 499 when it is.
+  virtual std::vector<TokenId> encode_prompt(std::string_view text,
+                                             const PromptEncoding& how) const = 0;
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;
   virtual std::unique_ptr<StreamDecoder> stream(bool skip_special) const = 0;
   /// The bytes a token stands for (a special token's are its name); empty for an id without one.
@@ -68,7 +86,9 @@ class Tokenizer {
   virtual const espalier_text_tokenizer* handle() const { return nullptr; }
 };
 
-/// Reads `tokenizer.json` and `tokenizer_config.json` of a checkpoint folder. Throws `LoadError`.
+/// Reads a checkpoint folder's `tokenizer.json`; where there is none its `tekken.json`,
+/// `tokenizer.model` (SentencePiece, or ranks as Llama 3 ships them) or other file of tiktoken
+/// ranks with what `tokenizer_config.json` adds. Throws `LoadError`.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
 /// Builds a tokenizer from a GGUF vocabulary; `source` is the path to show in messages.

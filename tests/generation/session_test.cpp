@@ -58,6 +58,10 @@ class PieceTokenizer : public tokenizer::Tokenizer {
   std::vector<TokenId> encode(std::string_view, tokenizer::SpecialTokens) const override {
     throw std::logic_error("not used");
   }
+  std::vector<TokenId> encode_prompt(std::string_view,
+                                     const tokenizer::PromptEncoding&) const override {
+    throw std::logic_error("not used");
+  }
   std::string decode(std::span<const TokenId>, bool) const override {
     throw std::logic_error("not used");
   }

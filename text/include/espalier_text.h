@@ -18,7 +18,8 @@ extern "C" {
 typedef enum {
   ESPALIER_TEXT_OK = 0,
   ESPALIER_TEXT_FAILED = 1,
-  ESPALIER_TEXT_REFUSED = 2, /* a template raised an exception, or a grammar cannot be used */
+  ESPALIER_TEXT_REFUSED = 2,   /* a template raised an exception, or a grammar cannot be used */
+  ESPALIER_TEXT_CANCELLED = 3, /* the caller asked to stop */
 } espalier_text_status;
 
 typedef enum {
@@ -78,13 +79,33 @@ typedef struct {
 
 /* Reads the content of a tokenizer.json. */
 espalier_text_tokenizer* espalier_text_tokenizer_from_json(espalier_text_bytes json);
+/* Reads tokenizer.model, tekken.json or a file of tiktoken ranks, whose name says which, with the
+ * content of tokenizer_config.json, which may be empty. */
+espalier_text_tokenizer* espalier_text_tokenizer_from_model_file(espalier_text_bytes name,
+                                                                 espalier_text_bytes content,
+                                                                 espalier_text_bytes config);
 espalier_text_tokenizer* espalier_text_tokenizer_from_gguf(
     const espalier_text_gguf_vocabulary* vocabulary);
 void espalier_text_tokenizer_free(espalier_text_tokenizer* tokenizer);
 
+/* Bytes [begin, end) of a text. */
+typedef struct {
+  size_t begin;
+  size_t end;
+} espalier_text_span;
+
+typedef struct {
+  espalier_text_special special;
+  const espalier_text_span* literal; /* ascending; names of special tokens in them are plain text */
+  size_t literal_count;
+  int (*cancelled)(const void* context); /* asked between words; null: never */
+  const void* context;
+} espalier_text_encode_request;
+
 /* Text that is not valid UTF-8 has replacement characters in place of what is not. */
 espalier_text_status espalier_text_encode(const espalier_text_tokenizer* tokenizer,
-                                          espalier_text_bytes text, espalier_text_special special,
+                                          espalier_text_bytes text,
+                                          const espalier_text_encode_request* request,
                                           espalier_text_ids* ids);
 espalier_text_status espalier_text_decode(const espalier_text_tokenizer* tokenizer,
                                           const uint32_t* ids, size_t count, int skip_special,

@@ -9,6 +9,8 @@ pub enum TextError {
     Failed(String),
     /// A template called `raise_exception`, or a grammar is refused: why.
     Refused(String),
+    /// The caller asked to stop.
+    Cancelled,
 }
 
 impl TextError {
@@ -27,6 +29,7 @@ impl fmt::Display for TextError {
             TextError::Failed(message) | TextError::Refused(message) => {
                 formatter.write_str(message)
             }
+            TextError::Cancelled => formatter.write_str("cancelled"),
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::error::TextError;
 use crate::template_clock::Moment;
 use crate::template_filters;
 use crate::template_methods;
+use crate::template_print;
 use crate::template_source;
 
 const NAME: &str = "chat_template";
@@ -28,7 +29,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            fuel: 50_000_000,
+            fuel: 10_000_000,
             output_bytes: 64 << 20,
         }
     }
@@ -56,6 +57,11 @@ pub struct ChatTemplate {
 
 impl ChatTemplate {
     pub fn compile(source: &str, limits: Limits) -> Result<Self, TextError> {
+        let source = template_source::prepare(source)?;
+        on_deep_stack(|| Self::compile_prepared(source, limits))
+    }
+
+    fn compile_prepared(source: String, limits: Limits) -> Result<Self, TextError> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
@@ -65,9 +71,10 @@ impl ChatTemplate {
         environment.set_syntax(syntax);
         environment.set_fuel(Some(limits.fuel));
         environment.set_unknown_method_callback(template_methods::call);
+        environment.set_formatter(template_print::write);
         template_filters::install(&mut environment);
         environment
-            .add_template_owned(NAME, template_source::prepare(source))
+            .add_template_owned(NAME, source)
             .map_err(describe)?;
         Ok(Self {
             environment,
@@ -85,7 +92,7 @@ impl ChatTemplate {
             }
             mark_final_message(&mut input.messages)?;
         }
-        let text = self.render_context(context(&input))?;
+        let text = on_deep_stack(|| self.render_context(context(&input)))?;
         if input.continue_final_message {
             cut_at_marker(text)
         } else {
@@ -104,6 +111,24 @@ impl ChatTemplate {
             .map_err(describe)?;
         String::from_utf8(output.bytes).map_err(|error| TextError::failed(error.to_string()))
     }
+}
+
+/// Runs `work` on a thread with room for expressions and values nested as deeply as the limits
+/// allow: the engine recurses over them, also when it frees them.
+fn on_deep_stack<T: Send>(
+    work: impl FnOnce() -> Result<T, TextError> + Send,
+) -> Result<T, TextError> {
+    const STACK_BYTES: usize = 512 << 20; // address space; pages are taken as they are touched
+    std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, work)
+            .map_err(|error| TextError::failed(format!("no thread for the template: {error}")))?;
+        match worker.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 struct BoundedOutput {
@@ -151,7 +176,10 @@ fn context(input: &RenderInput) -> Value {
     Value::from_pairs(variables)
 }
 
-/// Drops keys without a value and gives reasoning under both of its names.
+/// The names of a message's reasoning, the preferred one first.
+const REASONING_KEYS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// Drops keys without a value and gives reasoning as `reasoning_content` and as `thinking`.
 fn normalize_messages(messages: &mut Json) -> Result<(), TextError> {
     let Json::Array(messages) = messages else {
         return Err(TextError::failed("messages must be an array"));
@@ -161,15 +189,14 @@ fn normalize_messages(messages: &mut Json) -> Result<(), TextError> {
             return Err(TextError::failed("each message must be an object"));
         };
         message.retain(|_, value| !value.is_null());
-        for (from, to) in [
-            ("reasoning_content", "thinking"),
-            ("thinking", "reasoning_content"),
-        ] {
-            if !message.contains_key(to) {
-                if let Some(reasoning) = message.get(from).cloned() {
-                    message.insert(to.to_owned(), reasoning);
-                }
+        let reasoning = REASONING_KEYS
+            .iter()
+            .find_map(|key| message.get(*key).cloned());
+        if let Some(reasoning) = reasoning {
+            if !message.contains_key("thinking") {
+                message.insert("thinking".to_owned(), reasoning.clone());
             }
+            message.insert("reasoning_content".to_owned(), reasoning);
         }
     }
     Ok(())

@@ -3,6 +3,9 @@
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
+use crate::template_arguments::failure;
+use crate::template_print::DEEPEST;
+
 /// The arguments of `json.dumps` that templates use.
 pub struct JsonStyle {
     pub ensure_ascii: bool,
@@ -60,6 +63,9 @@ fn write_value(
     style: &JsonStyle,
     depth: usize,
 ) -> Result<(), Error> {
+    if depth > DEEPEST {
+        return Err(failure("a value is nested too deeply for JSON"));
+    }
     match value.kind() {
         ValueKind::None => text.push_str("null"),
         ValueKind::Bool => text.push_str(if value.is_true() { "true" } else { "false" }),

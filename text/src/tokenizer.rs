@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use tokenizers::decoders::DecoderWrapper;
-use tokenizers::tokenizer::pre_tokenizer::PreTokenizedString;
-use tokenizers::tokenizer::OffsetType;
-use tokenizers::{AddedVocabulary, Model, PreTokenizer, Token, Tokenizer};
+use tokenizers::{AddedVocabulary, Model, Tokenizer};
 
+use crate::encode::SafeCuts;
 use crate::error::TextError;
+use crate::token_bytes::{byte_level_bytes, fallback_byte};
 
 /// How special tokens in and around a text are treated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,11 +32,12 @@ enum Spelling {
 
 /// Immutable once built; safe to share between threads.
 pub struct TextTokenizer {
-    inner: Tokenizer,
+    pub(crate) inner: Tokenizer,
     special_ids: HashSet<u32>,
-    unknown_id: Option<u32>,
+    pub(crate) unknown_id: Option<u32>,
     /// The added tokens with the special ones switched off.
-    plain_vocabulary: AddedVocabulary,
+    pub(crate) plain_vocabulary: AddedVocabulary,
+    pub(crate) safe_cuts: Option<SafeCuts>,
     spelling: Spelling,
     size: u32,
 }
@@ -62,27 +63,20 @@ impl TextTokenizer {
         plain_vocabulary.set_encode_special_tokens(true);
         let unknown_id = unknown_id(&inner);
         let spelling = spelling(inner.get_decoder());
+        let safe_cuts = match spelling {
+            Spelling::Metaspace => SafeCuts::of(&inner),
+            _ => None,
+        };
         let size = first_unused_id(&inner);
         Ok(Self {
             inner,
             special_ids,
             unknown_id,
             plain_vocabulary,
+            safe_cuts,
             spelling,
             size,
         })
-    }
-
-    pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, TextError> {
-        match special {
-            SpecialTokens::Literal => self.encode_literal(text),
-            _ => {
-                let encoding = self
-                    .inner
-                    .encode_fast(text, special == SpecialTokens::Add)?;
-                Ok(encoding.get_ids().to_vec())
-            }
-        }
     }
 
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TextError> {
@@ -129,48 +123,6 @@ impl TextTokenizer {
     pub fn size(&self) -> u32 {
         self.size
     }
-
-    fn encode_literal(&self, text: &str) -> Result<Vec<u32>, TextError> {
-        let mut pieces: PreTokenizedString = self
-            .plain_vocabulary
-            .extract_and_normalize(self.inner.get_normalizer(), text);
-        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
-            pre_tokenizer.pre_tokenize(&mut pieces)?;
-        }
-        let model = self.inner.get_model();
-        pieces.tokenize(|piece| {
-            let tokens = model.tokenize(piece.get())?;
-            if tokens.iter().any(|token| self.is_marker(token)) {
-                self.spell_out(tokens)
-            } else {
-                Ok(tokens)
-            }
-        })?;
-        let encoding = pieces.into_encoding(None, 0, OffsetType::None)?;
-        Ok(encoding.get_ids().to_vec())
-    }
-
-    /// A special token that the model itself found in plain text.
-    fn is_marker(&self, token: &Token) -> bool {
-        self.special_ids.contains(&token.id) && self.unknown_id != Some(token.id)
-    }
-
-    /// Replaces special tokens that a model found as ordinary pieces by those of their halves.
-    fn spell_out(&self, tokens: Vec<Token>) -> tokenizers::Result<Vec<Token>> {
-        let model = self.inner.get_model();
-        let mut plain = Vec::with_capacity(tokens.len());
-        for token in tokens {
-            let first_length = token.value.chars().next().map_or(0, char::len_utf8);
-            if !self.is_marker(&token) || first_length == token.value.len() {
-                plain.push(token);
-                continue;
-            }
-            let (first, rest) = token.value.split_at(first_length);
-            plain.extend(self.spell_out(model.tokenize(first)?)?);
-            plain.extend(self.spell_out(model.tokenize(rest)?)?);
-        }
-        Ok(plain)
-    }
 }
 
 fn first_unused_id(tokenizer: &Tokenizer) -> u32 {
@@ -212,63 +164,5 @@ fn spelling(decoder: Option<&DecoderWrapper>) -> Spelling {
             .find(|found| *found != Spelling::Plain)
             .unwrap_or(Spelling::Plain),
         _ => Spelling::Plain,
-    }
-}
-
-/// The byte that a piece `<0xNN>` stands for.
-fn fallback_byte(name: &str) -> Option<u8> {
-    let digits = name.strip_prefix("<0x")?.strip_suffix('>')?;
-    if digits.len() != 2 {
-        return None;
-    }
-    u8::from_str_radix(digits, 16).ok()
-}
-
-/// Undoes GPT-2's alphabet, in which the bytes that are no printable Latin-1 character are moved to
-/// U+0100 and up, in order.
-fn byte_level_bytes(name: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(name.len());
-    for character in name.chars() {
-        match byte_of(character) {
-            Some(byte) => bytes.push(byte),
-            None => {
-                let mut buffer = [0; 4];
-                bytes.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
-            }
-        }
-    }
-    bytes
-}
-
-fn byte_of(character: char) -> Option<u8> {
-    match character as u32 {
-        code @ (0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff) => Some(code as u8),
-        code @ 0x100..=0x120 => Some((code - 0x100) as u8),
-        code @ 0x121..=0x142 => Some((code - 0x121 + 0x7f) as u8),
-        0x143 => Some(0xad),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn byte_alphabet_covers_every_byte_once() {
-        let mut seen: Vec<u8> = (0..0x144)
-            .filter_map(char::from_u32)
-            .filter_map(byte_of)
-            .collect();
-        seen.sort_unstable();
-        assert_eq!(seen, (0..=255).collect::<Vec<u8>>());
-        assert_eq!(byte_level_bytes("ĠĊ"), b" \n");
-    }
-
-    #[test]
-    fn fallback_bytes() {
-        assert_eq!(fallback_byte("<0x0A>"), Some(10));
-        assert_eq!(fallback_byte("<0x0A"), None);
-        assert_eq!(fallback_byte("<0x123>"), None);
     }
 }

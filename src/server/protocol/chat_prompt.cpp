@@ -6,7 +6,7 @@
 
 namespace espalier::server::protocol {
 
-using tokenizer::SpecialTokens;
+using tokenizer::TextSpan;
 using tokenizer::TokenId;
 
 std::vector<PromptPiece> render_chat(const ServedModel& model, const ChatInput& input) {
@@ -24,15 +24,23 @@ std::vector<PromptPiece> render_chat(const ServedModel& model, const ChatInput& 
       if (key != "role") marks.mark(value);
     }
   }
+  Json variables = input.template_variables;
+  marks.mark(variables);
   chat::RenderRequest request;
   request.messages_json = dump(messages);
   if (!tools.empty() && model.style.shows_tools) request.tools_json = dump(tools);
-  request.kwargs_json = input.template_variables.empty() ? "" : dump(input.template_variables);
+  request.kwargs_json = variables.empty() ? "" : dump(variables);
   request.special_tokens = model.text.special_tokens;
   request.add_generation_prompt = input.add_generation_prompt;
   request.continue_final_message = input.continue_final_message;
   request.now = std::chrono::system_clock::now();
-  return marks.split(model.chat_template->render(request));
+  try {
+    return marks.split(model.chat_template->render(request));
+  } catch (const base::RequestError& error) {
+    // A refusal may quote a message.
+    throw base::RequestError(error.status(), error.code(), marks.restore(error.what()),
+                             error.param());
+  }
 }
 
 std::string join_pieces(const std::vector<PromptPiece>& pieces) {
@@ -43,13 +51,13 @@ std::string join_pieces(const std::vector<PromptPiece>& pieces) {
 
 std::vector<TokenId> encode_pieces(const tokenizer::Tokenizer& tokenizer,
                                    const std::vector<PromptPiece>& pieces) {
-  std::vector<TokenId> ids;
+  std::vector<TextSpan> literal;
+  std::size_t position = 0;
   for (const PromptPiece& piece : pieces) {
-    const auto part = tokenizer.encode(
-        piece.text, piece.literal ? SpecialTokens::literal : SpecialTokens::recognise);
-    ids.insert(ids.end(), part.begin(), part.end());
+    if (piece.literal) literal.push_back({position, position + piece.text.size()});
+    position += piece.text.size();
   }
-  return ids;
+  return tokenizer.encode_prompt(join_pieces(pieces), {.literal = literal});
 }
 
 }  // namespace espalier::server::protocol

@@ -8,9 +8,8 @@
 namespace espalier::server::protocol {
 namespace {
 
-// Private-use characters around the number of a mark: no template gives them a meaning.
-constexpr std::string_view mark_begin = "\xEE\x83\xB0";  // U+E0F0
-constexpr std::string_view mark_end = "\xEE\x83\xB1";    // U+E0F1
+// A mark is made of digits: they pass through `upper`, `trim` and JSON's escapes as they are.
+constexpr std::string_view mark_end = ".";
 
 std::string random_digits() {
   std::random_device device;
@@ -20,15 +19,24 @@ std::string random_digits() {
 }  // namespace
 
 SpecialMarks::SpecialMarks(const std::unordered_set<std::string>& names)
-    : names_(names), begin_(std::string(mark_begin) + random_digits() + ".") {
+    : names_(names), begin_(random_digits() + ".") {
   for (const std::string& name : names) lengths_.insert(name.size());
 }
 
 void SpecialMarks::mark(Json& value) {
   if (value.is_string()) {
     mark_text(value.get_ref<std::string&>());
-  } else if (value.is_structured()) {
+  } else if (value.is_array()) {
     for (Json& element : value) mark(element);
+  } else if (value.is_object()) {
+    Json marked = Json::object();
+    for (auto& [key, element] : value.items()) {
+      std::string name = key;
+      mark_text(name);
+      mark(element);
+      marked[name] = std::move(element);
+    }
+    value = std::move(marked);
   }
 }
 
@@ -92,6 +100,17 @@ std::unordered_set<tokenizer::TokenId> special_tokens_in(const tokenizer::Tokeni
     if (found && !name.empty()) ids.insert(id);
   }
   return ids;
+}
+
+std::string SpecialMarks::restore(std::string text) const {
+  for (std::size_t i = 0; i < marked_.size(); ++i) {
+    const std::string mark = begin_ + std::to_string(i) + std::string(mark_end);
+    for (auto at = text.find(mark); at != std::string::npos; at = text.find(mark, at)) {
+      text.replace(at, mark.size(), marked_[i]);
+      at += marked_[i].size();
+    }
+  }
+  return text;
 }
 
 std::unordered_set<std::string> special_names(const tokenizer::Tokenizer& tokenizer) {

@@ -18,10 +18,12 @@ class SpecialMarks {
  public:
   explicit SpecialMarks(const std::unordered_set<std::string>& names);
 
-  /// Replaces the names in every string of `value`, keys apart.
+  /// Replaces the names in every string and key of `value`.
   void mark(Json& value);
   /// Cuts a template's output at the marks.
   std::vector<PromptPiece> split(std::string_view rendered) const;
+  /// The text with the names in place of their marks.
+  std::string restore(std::string text) const;
 
  private:
   void mark_text(std::string& text);

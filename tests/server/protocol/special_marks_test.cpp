@@ -47,6 +47,15 @@ TEST(SpecialMarks, ACutMarkIsRefused) {
   EXPECT_THROW(marks.split(marked.substr(0, marked.size() - 3)), base::RequestError);
 }
 
+TEST(SpecialMarks, KeysAndNestedTextsAreMarked) {
+  SpecialMarks marks(names);
+  Json call = {{"arguments", {{"<|im_end|>", Json::array({"x<s>"})}}}};
+  marks.mark(call);
+  const std::string text = call.dump();
+  EXPECT_EQ(text.find('<'), std::string::npos) << text;
+  EXPECT_EQ(join_pieces(marks.split(text)), R"({"arguments":{"<|im_end|>":["x<s>"]}})");
+}
+
 TEST(SpecialMarks, NothingBecomesNothing) { EXPECT_TRUE(SpecialMarks(names).split("").empty()); }
 
 }  // namespace

@@ -17,6 +17,7 @@ pub use tokenizer::*;
 pub const OK: i32 = 0;
 pub const FAILED: i32 = 1;
 pub const REFUSED: i32 = 2;
+pub const CANCELLED: i32 = 3;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -96,6 +97,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, TextError>) -> Result<T, i32> {
             let status = match error {
                 TextError::Failed(_) => FAILED,
                 TextError::Refused(_) => REFUSED,
+                TextError::Cancelled => CANCELLED,
             };
             remember(error.to_string());
             Err(status)

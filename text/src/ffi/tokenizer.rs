@@ -1,14 +1,18 @@
 //! Tokenizers and streaming decoders.
 
+use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{
     free_object, give_bytes, give_ids, guarded, new_object, slice, status, Buffer, Bytes, Ids,
 };
+use crate::encode::EncodeRequest;
 use crate::error::TextError;
-use crate::gguf_vocabulary::GgufVocabulary;
+use crate::model_files;
 use crate::stream::StreamDecoder;
 use crate::tokenizer::{SpecialTokens, TextTokenizer};
+use crate::vocabulary::Vocabulary;
 
 pub struct TokenizerHandle(Arc<TextTokenizer>);
 
@@ -52,6 +56,20 @@ pub unsafe extern "C" fn espalier_text_tokenizer_from_json(json: Bytes) -> *mut 
 }
 
 /// # Safety
+/// `name`, `content` and `config` must be readable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_tokenizer_from_model_file(
+    name: Bytes,
+    content: Bytes,
+    config: Bytes,
+) -> *mut TokenizerHandle {
+    new_object(guarded(|| {
+        let tokenizer = model_files::read(name.as_str()?, content.as_slice(), config.as_slice())?;
+        Ok(TokenizerHandle(Arc::new(tokenizer)))
+    }))
+}
+
+/// # Safety
 /// `vocabulary` and all it points to must be readable.
 #[no_mangle]
 pub unsafe extern "C" fn espalier_text_tokenizer_from_gguf(
@@ -63,15 +81,19 @@ pub unsafe extern "C" fn espalier_text_tokenizer_from_gguf(
     }))
 }
 
-unsafe fn read_vocabulary(raw: &RawGgufVocabulary) -> Result<GgufVocabulary<'_>, TextError> {
-    Ok(GgufVocabulary {
-        model: raw.model.as_str()?,
-        pre: raw.pre.as_str()?,
+unsafe fn read_vocabulary(raw: &RawGgufVocabulary) -> Result<Vocabulary, TextError> {
+    let merges = strings(raw.merges, raw.merge_count)?
+        .iter()
+        .map(|merge| split_merge(merge))
+        .collect::<Result<_, _>>()?;
+    Ok(Vocabulary {
+        model: raw.model.as_str()?.to_owned(),
+        pre: raw.pre.as_str()?.to_owned(),
         tokens: strings(raw.tokens, raw.token_count)?,
-        types: slice(raw.types, raw.type_count),
-        scores: slice(raw.scores, raw.score_count),
-        merges: strings(raw.merges, raw.merge_count)?,
-        precompiled_charsmap: raw.precompiled_charsmap.as_slice(),
+        types: slice(raw.types, raw.type_count).to_vec(),
+        scores: slice(raw.scores, raw.score_count).to_vec(),
+        merges,
+        precompiled_charsmap: raw.precompiled_charsmap.as_slice().to_vec(),
         bos: u32::try_from(raw.bos).ok(),
         eos: u32::try_from(raw.eos).ok(),
         unknown: u32::try_from(raw.unknown).ok(),
@@ -80,13 +102,25 @@ unsafe fn read_vocabulary(raw: &RawGgufVocabulary) -> Result<GgufVocabulary<'_>,
         add_eos: flag(raw.add_eos),
         add_space_prefix: flag(raw.add_space_prefix),
         remove_extra_whitespaces: flag(raw.remove_extra_whitespaces),
+        ..Default::default()
     })
 }
 
-unsafe fn strings<'a>(data: *const Bytes, count: usize) -> Result<Vec<&'a str>, TextError> {
+/// At the first space that is not the left part itself.
+fn split_merge(merge: &str) -> Result<(String, String), TextError> {
+    let first = merge.chars().next().map_or(0, char::len_utf8);
+    match merge[first..].split_once(' ') {
+        Some((left, right)) => Ok((format!("{}{left}", &merge[..first]), right.to_owned())),
+        None => Err(TextError::failed(format!(
+            "tokenizer.ggml.merges has {merge:?}"
+        ))),
+    }
+}
+
+unsafe fn strings(data: *const Bytes, count: usize) -> Result<Vec<String>, TextError> {
     slice(data, count)
         .iter()
-        .map(|bytes| bytes.as_str())
+        .map(|bytes| bytes.as_str().map(str::to_owned))
         .collect()
 }
 
@@ -101,24 +135,55 @@ pub unsafe extern "C" fn espalier_text_tokenizer_free(tokenizer: *mut TokenizerH
     free_object(tokenizer);
 }
 
+#[repr(C)]
+pub struct Span {
+    begin: usize,
+    end: usize,
+}
+
+#[repr(C)]
+pub struct RawEncodeRequest {
+    special: i32,
+    literal: *const Span,
+    literal_count: usize,
+    cancelled: Option<unsafe extern "C" fn(*const c_void) -> i32>,
+    context: *const c_void,
+}
+
 /// # Safety
-/// `tokenizer` must be alive, `text` readable, `ids` writable.
+/// `tokenizer` must be alive, `text` and all that `request` points to readable, `ids` writable.
 #[no_mangle]
 pub unsafe extern "C" fn espalier_text_encode(
     tokenizer: *const TokenizerHandle,
     text: Bytes,
-    special: i32,
+    request: *const RawEncodeRequest,
     ids: *mut Ids,
 ) -> i32 {
     status(guarded(|| {
-        let special = match special {
+        let request = &*request;
+        let special = match request.special {
             0 => SpecialTokens::Recognise,
             1 => SpecialTokens::Add,
             2 => SpecialTokens::Literal,
             _ => return Err(TextError::failed("unknown treatment of special tokens")),
         };
         let text = String::from_utf8_lossy(text.as_slice());
-        let encoded = (*tokenizer).0.encode(&text, special)?;
+        let literal: Vec<Range<usize>> = slice(request.literal, request.literal_count)
+            .iter()
+            .map(|span| span.begin..span.end)
+            .collect();
+        let cancelled = || match request.cancelled {
+            Some(cancelled) => cancelled(request.context) != 0,
+            None => false,
+        };
+        let encoded = (*tokenizer).0.encode_as(
+            &text,
+            &EncodeRequest {
+                special,
+                literal: &literal,
+                cancelled: &cancelled,
+            },
+        )?;
         ids.write(give_ids(encoded));
         Ok(())
     }))

@@ -1,0 +1,262 @@
+//! From text to ids: special tokens recognised or not, in spans or as a whole, with a way to stop.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use tokenizers::tokenizer::normalizer::Range as Part;
+use tokenizers::tokenizer::pattern::Pattern;
+use tokenizers::tokenizer::pre_tokenizer::PreTokenizedString;
+use tokenizers::tokenizer::{NormalizedString, OffsetReferential, OffsetType};
+use tokenizers::{
+    AddedVocabulary, Model, ModelWrapper, Offsets, PreTokenizer, SplitDelimiterBehavior, Token,
+    Tokenizer,
+};
+
+use crate::error::TextError;
+use crate::tokenizer::{SpecialTokens, TextTokenizer};
+
+const SPACE: char = '\u{2581}';
+
+/// How a text is encoded.
+pub struct EncodeRequest<'a> {
+    pub special: SpecialTokens,
+    /// Byte ranges, ascending, in which names of special tokens are plain text.
+    pub literal: &'a [Range<usize>],
+    /// Asked between the words; once it says so, encoding fails with `Cancelled`.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+/// An added token found in a text.
+struct Found {
+    span: Range<usize>,
+    id: u32,
+    /// It is looked for behind the normalizer.
+    normalized: bool,
+}
+
+impl TextTokenizer {
+    pub fn encode(&self, text: &str, special: SpecialTokens) -> Result<Vec<u32>, TextError> {
+        self.encode_as(
+            text,
+            &EncodeRequest {
+                special,
+                literal: &[],
+                cancelled: &|| false,
+            },
+        )
+    }
+
+    pub fn encode_as(&self, text: &str, request: &EncodeRequest) -> Result<Vec<u32>, TextError> {
+        let check = || match (request.cancelled)() {
+            true => Err(TextError::Cancelled),
+            false => Ok(()),
+        };
+        check()?;
+        let normalizer = self.inner.get_normalizer();
+        let added = self.inner.get_added_vocabulary();
+        let mut pieces = match request.special {
+            SpecialTokens::Literal => self
+                .plain_vocabulary
+                .extract_and_normalize(normalizer, text),
+            _ if request.literal.is_empty() => added.extract_and_normalize(normalizer, text),
+            _ => self.extract_marked(text, request.literal)?,
+        };
+        check()?;
+        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+            pre_tokenizer.pre_tokenize(&mut pieces)?;
+        }
+        check()?;
+        if let Some(cuts) = &self.safe_cuts {
+            pieces.split(|_, piece| piece.split(cuts, SplitDelimiterBehavior::Isolated))?;
+        }
+        let literal = request.special == SpecialTokens::Literal || !request.literal.is_empty();
+        self.tokenize(&mut pieces, literal, request.cancelled)?;
+        let encoding = pieces.into_encoding(None, 0, OffsetType::None)?;
+        let add = request.special == SpecialTokens::Add;
+        let encoding = self.inner.post_process(encoding, None, add)?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    fn tokenize(
+        &self,
+        pieces: &mut PreTokenizedString,
+        literal: bool,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), TextError> {
+        let model = self.inner.get_model();
+        let result = pieces.tokenize(|piece| {
+            if cancelled() {
+                return Err("cancelled".into());
+            }
+            let tokens = model.tokenize(piece.get())?;
+            if literal && tokens.iter().any(|token| self.is_marker(token)) {
+                self.spell_out(tokens)
+            } else {
+                Ok(tokens)
+            }
+        });
+        match result {
+            Err(_) if cancelled() => Err(TextError::Cancelled),
+            result => Ok(result?),
+        }
+    }
+
+    /// As the added vocabulary's own extraction, but special tokens in `literal` are passed over.
+    fn extract_marked(
+        &self,
+        text: &str,
+        literal: &[Range<usize>],
+    ) -> Result<PreTokenizedString, TextError> {
+        let added = self.inner.get_added_vocabulary();
+        let overlaps = |span: &Range<usize>| {
+            literal
+                .iter()
+                .any(|range| range.start < span.end && span.start < range.end)
+        };
+        let mut kept = self.added_tokens(added, text, 0);
+        kept.retain(|found| self.is_special(found.id) && !overlaps(&found.span));
+        let mut found = Vec::new();
+        let mut start = 0;
+        for special in kept {
+            found.extend(self.added_tokens(
+                &self.plain_vocabulary,
+                &text[start..special.span.start],
+                start,
+            ));
+            start = special.span.end;
+            found.push(special);
+        }
+        found.extend(self.added_tokens(&self.plain_vocabulary, &text[start..], start));
+
+        let mut pieces = PreTokenizedString::from(text);
+        pieces.split(|_, piece| Ok(self.cut_out(piece, &found, false)))?;
+        if let Some(normalizer) = self.inner.get_normalizer() {
+            use tokenizers::Normalizer;
+            pieces.normalize(|piece| normalizer.normalize(piece))?;
+        }
+        pieces.split(|_, piece| Ok(self.cut_out(piece, &found, true)))?;
+        Ok(pieces)
+    }
+
+    fn added_tokens(&self, vocabulary: &AddedVocabulary, text: &str, shift: usize) -> Vec<Found> {
+        let extracted = vocabulary.extract_and_normalize(self.inner.get_normalizer(), text);
+        let decoder = vocabulary.get_added_tokens_decoder();
+        extracted
+            .get_splits(OffsetReferential::Original, OffsetType::Byte)
+            .into_iter()
+            .filter_map(|(_, (start, end), tokens)| {
+                let id = tokens.as_ref()?.first()?.id;
+                Some(Found {
+                    span: start + shift..end + shift,
+                    id,
+                    normalized: decoder.get(&id).is_some_and(|token| token.normalized),
+                })
+            })
+            .collect()
+    }
+
+    /// Cuts the tokens of one kind out of a piece.
+    fn cut_out(
+        &self,
+        piece: NormalizedString,
+        found: &[Found],
+        normalized: bool,
+    ) -> Vec<(NormalizedString, Option<Vec<Token>>)> {
+        let (begin, end) = piece.offsets_original();
+        let inside = |token: &&Found| {
+            token.normalized == normalized && token.span.start >= begin && token.span.end <= end
+        };
+        let mut parts = Vec::new();
+        let mut position = begin;
+        let part = |from: usize, to: usize| piece.slice(Part::Original(from - begin..to - begin));
+        for token in found.iter().filter(inside) {
+            let (Some(before), Some(marked)) = (
+                part(position, token.span.start),
+                part(token.span.start, token.span.end),
+            ) else {
+                continue;
+            };
+            let name = self.token_name(token.id).unwrap_or_default();
+            let length = name.len();
+            parts.push((before, None));
+            parts.push((marked, Some(vec![Token::new(token.id, name, (0, length))])));
+            position = token.span.end;
+        }
+        if parts.is_empty() {
+            return vec![(piece, None)];
+        }
+        if let Some(rest) = part(position, end) {
+            parts.push((rest, None));
+        }
+        parts
+    }
+
+    /// A special token that the model itself found in plain text.
+    fn is_marker(&self, token: &Token) -> bool {
+        self.is_special(token.id) && self.unknown_id != Some(token.id)
+    }
+
+    /// Replaces special tokens that a model found as ordinary pieces by those of their halves.
+    fn spell_out(&self, tokens: Vec<Token>) -> tokenizers::Result<Vec<Token>> {
+        let model = self.inner.get_model();
+        let mut plain = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            let first_length = token.value.chars().next().map_or(0, char::len_utf8);
+            if !self.is_marker(&token) || first_length == token.value.len() {
+                plain.push(token);
+                continue;
+            }
+            let (first, rest) = token.value.split_at(first_length);
+            plain.extend(self.spell_out(model.tokenize(first)?)?);
+            plain.extend(self.spell_out(model.tokenize(rest)?)?);
+        }
+        Ok(plain)
+    }
+}
+
+/// Where a text of a SentencePiece vocabulary can be cut without changing its tokens: before a space
+/// mark that stands behind a character behind which no token has one. Without this a whole prompt
+/// would be one word, merged in one go and never found in the model's cache.
+pub struct SafeCuts {
+    /// The characters that some token has before a space mark.
+    before_space: HashSet<char>,
+}
+
+impl SafeCuts {
+    /// `None` for other vocabularies.
+    pub fn of(tokenizer: &Tokenizer) -> Option<Self> {
+        let model = tokenizer.get_model();
+        if !matches!(model, ModelWrapper::BPE(_) | ModelWrapper::Unigram(_)) {
+            return None;
+        }
+        model.token_to_id(&SPACE.to_string())?;
+        let mut before_space = HashSet::from([SPACE]);
+        for token in model.get_vocab().keys() {
+            let mut previous = None;
+            for character in token.chars() {
+                if character == SPACE {
+                    before_space.extend(previous);
+                }
+                previous = Some(character);
+            }
+        }
+        Some(Self { before_space })
+    }
+}
+
+impl Pattern for &SafeCuts {
+    fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
+        let mut words = Vec::new();
+        let mut start = 0;
+        let mut previous = SPACE;
+        for (index, character) in inside.char_indices() {
+            if character == SPACE && !self.before_space.contains(&previous) {
+                words.push(((start, index), false));
+                start = index;
+            }
+            previous = character;
+        }
+        words.push(((start, inside.len()), false));
+        Ok(words)
+    }
+}
