@@ -13,7 +13,7 @@ mod spm_merges;
 pub mod stream;
 pub mod template;
 mod template_arguments;
-mod template_clock;
+pub mod template_clock;
 mod template_filters;
 mod template_format;
 mod template_json;

@@ -243,3 +243,49 @@ fn byte_level(use_regex: bool) -> Value {
         "use_regex": use_regex
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokenizers::PreTokenizerWrapper;
+
+    /// The names that llama.cpp's converter gives, with those that its loader accepts beside them.
+    const NAMES: &str = "gpt-2 phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code \
+        jina-v5-nano roberta-bpe gigachat a.x-4.0 mellum mellum2 modern-bert jais jais-2 exaone \
+        exaone4 exaone-moe trillion granite-docling mpt olmo smollm starcoder refact codeshell \
+        minerva-7b command-r falcon llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 \
+        lfm2 dbrx smaug-bpe chatglm-bpe glm4 glm5 minicpm5 qwen2 deepseek-r1-qwen stablelm2 hunyuan \
+        megrez kormo solar-open f2llmv2 grok-2 laguna qwen35 gpt-4o llama4 kanana2 talkie minimax-m2 \
+        granite-embed-multi-97m tiny_aya cohere2moe tekken kimi-k2 youtu bailingmoe bailingmoe2 \
+        llada-moe seed-coder ufakzeka superbpe chameleon deepseek-llm deepseek-coder deepseek-v3 \
+        hunyuan-dense joyai-llm hy_v4 spark2_5 afmoe bloom gpt3-finnish poro-chat viking";
+
+    #[test]
+    fn every_name_in_use_is_known() {
+        for name in NAMES.split_whitespace() {
+            let rules = find(name).unwrap_or_else(|| panic!("{name} is unknown"));
+            let built: Result<PreTokenizerWrapper, _> = serde_json::from_value(rules.to_json());
+            assert!(built.is_ok(), "{name}: {built:?}");
+        }
+        for name in ["gemma4", "granite-embed-multi-311m", "sarvam-moe"] {
+            assert!(is_metaspace(name));
+        }
+        assert!(find("nonesuch").is_none());
+    }
+
+    #[test]
+    fn digits_are_grouped_from_the_end() {
+        use tokenizers::tokenizer::pre_tokenizer::PreTokenizedString;
+        use tokenizers::{OffsetReferential, OffsetType, PreTokenizer as _};
+        let built: PreTokenizerWrapper =
+            serde_json::from_value(find("afmoe").unwrap().to_json()).unwrap();
+        let mut pieces = PreTokenizedString::from("1234567 12345");
+        built.pre_tokenize(&mut pieces).unwrap();
+        let found: Vec<&str> = pieces
+            .get_splits(OffsetReferential::Original, OffsetType::Byte)
+            .into_iter()
+            .map(|(piece, _, _)| piece)
+            .collect();
+        assert_eq!(found, ["1", "234", "567", "Ġ", "12", "345"]);
+    }
+}

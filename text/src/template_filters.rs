@@ -220,45 +220,28 @@ fn indent(state: &mut State, value: &Value, rest: Values) -> Result<String, Erro
 }
 
 /// Jinja's `join(d="", attribute=None)`; what it writes is paid for while it grows.
-fn join(state: &mut State, value: &Value, rest: Values) -> Result<Value, Error> {
+fn join(state: &mut State, value: &Value, rest: Values) -> Result<String, Error> {
     let options = Arguments::bind(&rest.into_values(), &["d", "attribute"])?;
-    let separator = options.value(0).cloned().unwrap_or_else(|| Value::from(""));
-    let separator_text = template_print::text(&separator)?;
-    let mut safe = separator.is_safe();
-    let mut items = Vec::new();
-    let items_value = match options.value(1) {
+    let separator = options
+        .value(0)
+        .map_or(Ok(String::new()), template_print::text)?;
+    let items = match options.value(1) {
         Some(attribute) => {
             let by: Kwargs = [("attribute", attribute.clone())].into_iter().collect();
             state.apply_filter("map", &[value.clone(), Value::from(by)])?
         }
         None => value.clone(),
     };
-    for item in items_value.try_iter()?.checked() {
-        let item = item?;
-        safe |= item.is_safe();
-        let size = item.as_str().map_or(0, str::len) + separator_text.len();
-        charge(state, size.max(8))?;
-        items.push(item);
-    }
     let mut text = String::new();
-    for (index, item) in items.iter().enumerate() {
+    for (index, item) in items.try_iter()?.checked().enumerate() {
+        let item = template_print::text(&item?)?;
+        charge(state, (item.len() + separator.len()).max(64))?;
         if index > 0 {
-            text.push_str(&escaped_if(safe, &separator)?);
+            text.push_str(&separator);
         }
-        text.push_str(&escaped_if(safe, item)?);
+        text.push_str(&item);
     }
-    Ok(match safe {
-        true => Value::from_safe_string(text),
-        false => Value::from(text),
-    })
-}
-
-fn escaped_if(safe: bool, value: &Value) -> Result<String, Error> {
-    if safe {
-        Ok(escape(value)?.to_string())
-    } else {
-        template_print::text(value)
-    }
+    Ok(text)
 }
 
 /// Markup, escaped as Python's markupsafe does it.

@@ -75,6 +75,7 @@ fn string_method(
             no_arguments()?;
             Value::from(text.to_lowercase().replace('ß', "ss"))
         }
+        "title" => no_arguments().map(|_| Value::from(title(text)))?,
         "istitle" => no_arguments().map(|_| Value::from(is_title(text)))?,
         "isdecimal" => {
             no_arguments()?;
@@ -376,6 +377,21 @@ fn swap_case(text: &str) -> String {
             }
         })
         .collect()
+}
+
+/// Every run of letters begins in upper case and goes on in lower case.
+fn title(text: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    let mut inside = false;
+    for character in text.chars() {
+        if inside {
+            result.extend(character.to_lowercase());
+        } else {
+            result.extend(character.to_uppercase());
+        }
+        inside = character.is_alphabetic();
+    }
+    result
 }
 
 fn is_title(text: &str) -> bool {
