@@ -78,6 +78,7 @@ const std::vector<Evidence>& source_evidence() {
       {"internlm_plugin", {"<|plugin|>"}},
       {"glm45_xml", {"<arg_key>"}},
       {"qwen3_coder_xml", {"<function=", "<parameter="}},
+      {"functionary_v31", {"<function=", "</function>"}},
       {"nemotron_json", {"<TOOLCALL>"}},
       {"hunyuan_json", {"<tool_calls>"}},
       {"lfm2_pythonic", {"<|tool_list_start|>"}},
