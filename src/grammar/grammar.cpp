@@ -126,11 +126,9 @@ class LibraryCompiler : public Compiler {
  public:
   LibraryCompiler(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, int width,
                   std::vector<TokenId> end_tokens)
-      : width_(width),
-        vocabulary_(std::async(std::launch::async, [tokenizer = std::move(tokenizer), width,
-                                                    end_tokens = std::move(end_tokens)] {
-                      return build_vocabulary(*tokenizer, width, end_tokens);
-                    }).share()) {}
+      : tokenizer_(std::move(tokenizer)), width_(width), end_tokens_(std::move(end_tokens)) {}
+
+  void prepare() override { start(); }
 
   std::shared_ptr<const Constraint> compile(const Grammar& grammar) override {
     const std::string key = cache_key(grammar);
@@ -144,7 +142,7 @@ class LibraryCompiler : public Compiler {
 
   std::string reference(std::string_view markup) override {
     espalier_text_buffer buffer{};
-    check(espalier_text_grammar_reference(vocabulary_.get().get(), as_bytes(markup), &buffer));
+    check(espalier_text_grammar_reference(start().get().get(), as_bytes(markup), &buffer));
     return tokenizer::take(buffer);
   }
 
@@ -160,7 +158,7 @@ class LibraryCompiler : public Compiler {
     return nullptr;
   }
 
-  std::shared_ptr<const Constraint> compile_new(const Grammar& grammar) const {
+  std::shared_ptr<const Constraint> compile_new(const Grammar& grammar) {
     const Reasoning reasoning = grammar.reasoning.value_or(Reasoning());
     const espalier_text_grammar raw{
         .source = static_cast<int>(grammar.notation),
@@ -170,8 +168,7 @@ class LibraryCompiler : public Compiler {
         .reasoning_close = as_bytes(reasoning.close),
     };
     espalier_text_constraint* constraint = nullptr;
-    const auto status =
-        espalier_text_constraint_compile(vocabulary_.get().get(), &raw, &constraint);
+    const auto status = espalier_text_constraint_compile(start().get().get(), &raw, &constraint);
     if (status == ESPALIER_TEXT_REFUSED) {
       throw base::RequestError(400, "invalid_grammar",
                                "The " + std::string(subject(grammar.notation)) +
@@ -181,13 +178,30 @@ class LibraryCompiler : public Compiler {
     return std::make_shared<LibraryConstraint>(constraint, width_);
   }
 
+  /// The vocabulary, being built at the latest from now on.
+  std::shared_future<Vocabulary> start() {
+    const std::lock_guard lock(mutex_);
+    if (!vocabulary_.valid()) {
+      vocabulary_ = std::async(std::launch::async, [this] {
+                      return build_vocabulary(*tokenizer_, width_, end_tokens_);
+                    }).share();
+    }
+    return vocabulary_;
+  }
+
+  const std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   const int width_;
-  std::shared_future<Vocabulary> vocabulary_;
+  const std::vector<TokenId> end_tokens_;
   std::mutex mutex_;
   std::list<std::pair<std::string, std::shared_ptr<const Constraint>>> cache_;  // latest first
+  std::shared_future<Vocabulary> vocabulary_;  // last: its thread uses the others
 };
 
 }  // namespace
+
+Notation grammar_notation(std::string_view text) {
+  return text.find("::=") == std::string_view::npos ? Notation::lark : Notation::gbnf;
+}
 
 std::shared_ptr<Compiler> make_compiler(std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
                                         int width, std::vector<TokenId> end_tokens) {

@@ -77,14 +77,19 @@ class Compiler {
   /// for a schema the keyword and its place.
   virtual std::shared_ptr<const Constraint> compile(const Grammar& grammar) = 0;
 
+  /// Begins to build the table of the vocabulary on a thread of its own, half a second for 150,000
+  /// tokens. The first of the other calls does so too, and waits.
+  virtual void prepare() = 0;
+
   /// How a Lark grammar refers to a piece of the model's markup: `<[id]>` when it is one special
   /// token, else a quoted string.
   virtual std::string reference(std::string_view markup) = 0;
 };
 
-/// A compiler for models with this tokenizer, logits of `width` tokens and these end tokens. Its
-/// table of the vocabulary is built on a thread of its own, half a second for 150,000 tokens; the
-/// first call waits for it.
+/// What a grammar's text is written in: GBNF when it has `::=`, else Lark.
+Notation grammar_notation(std::string_view text);
+
+/// A compiler for models with this tokenizer, logits of `width` tokens and these end tokens.
 std::shared_ptr<Compiler> make_compiler(std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
                                         int width, std::vector<tokenizer::TokenId> end_tokens);
 

@@ -180,12 +180,17 @@ fn follow_reasoning(
 pub(super) fn escape_regex(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_ascii_punctuation() {
+        if is_escapable(character) {
             escaped.push('\\');
         }
         escaped.push(character);
     }
     escaped
+}
+
+/// Whether a backslash makes the character stand for itself; `\<` and `\>` are word boundaries.
+pub(super) fn is_escapable(character: char) -> bool {
+    character.is_ascii_punctuation() && !matches!(character, '<' | '>')
 }
 
 fn refuse(error: impl std::fmt::Display) -> TextError {

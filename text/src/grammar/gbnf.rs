@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::constraint::escape_regex;
+use super::constraint::{escape_regex, is_escapable};
 use crate::error::TextError;
 
 const DEPTH_LIMIT: usize = 200;
@@ -334,7 +334,7 @@ fn is_name(character: char) -> bool {
 }
 
 fn push_class_character(class: &mut String, character: char) {
-    if character.is_ascii_punctuation() {
+    if is_escapable(character) {
         class.push('\\');
     }
     class.push(character);

@@ -3,7 +3,10 @@
 pub mod constraint;
 pub mod gbnf;
 mod lark;
+mod pattern;
 mod schema;
+mod schema_formats;
+mod schema_rewrite;
 mod schema_rules;
 mod schema_unions;
 pub mod vocabulary;

@@ -5,14 +5,13 @@ use std::collections::HashSet;
 
 use serde_json::{json, Map, Value as Json};
 
-use super::schema_rules::{
-    allows_everything, is_neutral, rule, Rule, DESCRIPTIVE_FORMATS, ENFORCED_FORMATS,
-    IN_PLACE_APPLICATORS,
-};
+use super::pattern::{from_ecma, is_expressible};
+use super::schema_rewrite::{add_all, rewrite};
+use super::schema_rules::{is_neutral, rule, Rule};
 use super::schema_unions::are_disjoint;
 use crate::error::TextError;
 
-type Keywords = Map<String, Json>;
+pub(super) type Keywords = Map<String, Json>;
 
 /// White space between the parts of a text: models that may write any amount of it do.
 const WHITE_SPACE: &str = r" |\r?\n[ \t]{0,40}";
@@ -127,7 +126,13 @@ impl Walk {
             Rule::Count => make_count(keyword, value, path)?,
             Rule::Number => check_numbers(keyword, value, path)?,
             Rule::Literal => check_literal(keyword, value, path)?,
-            Rule::Format => return keep_format(value, path),
+            Rule::Pattern => translate(value, path)?,
+            Rule::PatternMap => {
+                self.map(keyword, value, path, base)?;
+                translate_keys(value)?;
+            }
+            // What was no pattern is llguidance's own.
+            Rule::Format => {}
             Rule::Reference => self.reference(value, path, base)?,
             Rule::Rewritten | Rule::Refused => {
                 if !is_neutral(keyword, value, siblings) {
@@ -191,180 +196,6 @@ impl Walk {
     }
 }
 
-/// Turns keywords that llguidance does not know into others that say the same.
-fn rewrite(keywords: &mut Keywords, pointer: &str) -> Result<(), TextError> {
-    rewrite_items(keywords, pointer)?;
-    rewrite_unevaluated(
-        keywords,
-        pointer,
-        "unevaluatedProperties",
-        "additionalProperties",
-    )?;
-    rewrite_unevaluated(keywords, pointer, "unevaluatedItems", "items")?;
-    rewrite_conditions(keywords, pointer)?;
-    let mut added = Vec::new();
-    rewrite_dependencies(keywords, pointer, &mut added)?;
-    rewrite_not(keywords, pointer, &mut added)?;
-    add_all(keywords, added, pointer)
-}
-
-/// Adds schemas that hold as well.
-fn add_all(keywords: &mut Keywords, added: Vec<Json>, pointer: &str) -> Result<(), TextError> {
-    if added.is_empty() {
-        return Ok(());
-    }
-    match keywords
-        .entry("allOf")
-        .or_insert_with(|| Json::Array(Vec::new()))
-    {
-        Json::Array(all) => all.extend(added),
-        _ => return Err(wrong_type("allOf", pointer, "an array of schemas")),
-    }
-    Ok(())
-}
-
-/// Both generations of array keywords must not meet: llguidance takes the older for the newer.
-fn rewrite_items(keywords: &mut Keywords, pointer: &str) -> Result<(), TextError> {
-    let old = keywords.get("items").is_some_and(Json::is_array);
-    if !old {
-        keywords.remove("additionalItems");
-    } else if keywords.contains_key("prefixItems") {
-        return Err(TextError::refused(format!(
-            "items at {} is an array although there is prefixItems",
-            place(pointer)
-        )));
-    }
-    Ok(())
-}
-
-/// Where no other schema is applied to the same value, what is unevaluated is what is additional.
-fn rewrite_unevaluated(
-    keywords: &mut Keywords,
-    pointer: &str,
-    keyword: &str,
-    replacement: &str,
-) -> Result<(), TextError> {
-    let Some(value) = keywords.get(keyword) else {
-        return Ok(());
-    };
-    if !allows_everything(value) {
-        let applied = IN_PLACE_APPLICATORS
-            .iter()
-            .any(|name| keywords.contains_key(*name));
-        if applied
-            || keywords.contains_key("contains")
-            || keywords.get("items").is_some_and(Json::is_array)
-        {
-            return Err(unsupported(keyword, pointer));
-        }
-        if !keywords.contains_key(replacement) {
-            keywords.insert(replacement.to_owned(), value.clone());
-        }
-    }
-    keywords.remove(keyword);
-    Ok(())
-}
-
-/// `if` without a consequence, and consequences without `if`, say nothing.
-fn rewrite_conditions(keywords: &mut Keywords, pointer: &str) -> Result<(), TextError> {
-    let says = |name: &str| {
-        keywords
-            .get(name)
-            .is_some_and(|value| !allows_everything(value))
-    };
-    if keywords.contains_key("if") && (says("then") || says("else")) {
-        return Err(unsupported("if", pointer));
-    }
-    for name in ["if", "then", "else"] {
-        keywords.remove(name);
-    }
-    Ok(())
-}
-
-/// A dependency is a choice: the property is absent, or the rest holds.
-fn rewrite_dependencies(
-    keywords: &mut Keywords,
-    pointer: &str,
-    added: &mut Vec<Json>,
-) -> Result<(), TextError> {
-    for keyword in ["dependentRequired", "dependentSchemas", "dependencies"] {
-        let Some(value) = keywords.remove(keyword) else {
-            continue;
-        };
-        let Json::Object(dependencies) = value else {
-            return Err(wrong_type(keyword, pointer, "an object"));
-        };
-        for (name, dependency) in dependencies {
-            let consequence = match dependency {
-                Json::Array(required) => {
-                    let mut names = vec![Json::from(name.as_str())];
-                    names.extend(required);
-                    names.dedup();
-                    json!({"type": "object", "required": names})
-                }
-                schema => json!({"type": "object", "required": [name], "allOf": [schema]}),
-            };
-            let absent = without_property(&name);
-            added.push(json!({"anyOf": [absent, consequence]}));
-        }
-    }
-    Ok(())
-}
-
-/// What is no object, or an object without the property.
-fn without_property(name: &str) -> Json {
-    json!({"properties": {name: false}})
-}
-
-const TYPES: [&str; 6] = ["null", "boolean", "number", "string", "array", "object"];
-
-fn rewrite_not(
-    keywords: &mut Keywords,
-    pointer: &str,
-    added: &mut Vec<Json>,
-) -> Result<(), TextError> {
-    let Some(value) = keywords.remove("not") else {
-        return Ok(());
-    };
-    if allows_everything(&value) {
-        added.push(Json::Bool(false));
-        return Ok(());
-    }
-    if value == Json::Bool(false) {
-        return Ok(());
-    }
-    let refused = || unsupported("not", pointer);
-    let Json::Object(inner) = &value else {
-        return Err(refused());
-    };
-    let mut said = inner
-        .iter()
-        .filter(|(name, _)| !matches!(rule(name), Rule::Annotation | Rule::Unknown));
-    match (said.next(), said.next()) {
-        (Some((name, value)), None) if name == "type" => {
-            let excluded: Vec<&str> = match value {
-                Json::String(name) => vec![name],
-                Json::Array(names) => names.iter().filter_map(Json::as_str).collect(),
-                _ => return Err(refused()),
-            };
-            if excluded.contains(&"integer") && !excluded.contains(&"number") {
-                return Err(refused());
-            }
-            let rest: Vec<&str> = TYPES
-                .into_iter()
-                .filter(|name| !excluded.contains(name))
-                .collect();
-            added.push(if rest.is_empty() {
-                Json::Bool(false)
-            } else {
-                json!({"type": rest})
-            });
-            Ok(())
-        }
-        _ => Err(refused()),
-    }
-}
-
 /// Makes `oneOf` an `anyOf` where that is the same.
 fn settle_union(document: &mut Json, pointer: &str, base: &str) -> Result<(), TextError> {
     let alternatives = document
@@ -420,7 +251,7 @@ fn check_numbers(keyword: &str, value: &Json, path: &str) -> Result<(), TextErro
     check_literal(keyword, value, path)
 }
 
-/// Refuses numbers that would lose digits.
+/// Refuses numbers that would lose digits, and characters that strings cannot hold.
 fn check_literal(keyword: &str, value: &Json, path: &str) -> Result<(), TextError> {
     match value {
         Json::Number(number) => {
@@ -445,39 +276,46 @@ fn check_literal(keyword: &str, value: &Json, path: &str) -> Result<(), TextErro
                 check_literal(keyword, value, path)?;
             }
         }
+        Json::String(text) if !text.chars().all(is_expressible) => {
+            return Err(TextError::refused(format!(
+                "{keyword} at {} has a control character, which is not supported",
+                place(path)
+            )));
+        }
         Json::Null | Json::Bool(_) | Json::String(_) => {}
     }
     Ok(())
 }
 
-fn keep_format(value: &Json, path: &str) -> Result<bool, TextError> {
-    let Some(format) = value.as_str() else {
-        return Err(wrong_type("format", path, "a string"));
+fn translate(value: &mut Json, path: &str) -> Result<(), TextError> {
+    let Some(pattern) = value.as_str() else {
+        return Err(wrong_type("pattern", path, "a string"));
     };
-    if DESCRIPTIVE_FORMATS.contains(&format) {
-        return Ok(false);
-    }
-    if ENFORCED_FORMATS.contains(&format) {
-        return Ok(true);
-    }
-    Err(TextError::refused(format!(
-        "format {format:?} at {} is not supported",
-        place(path)
-    )))
+    *value = Json::from(from_ecma(pattern)?);
+    Ok(())
 }
 
-fn unsupported(keyword: &str, path: &str) -> TextError {
+fn translate_keys(value: &mut Json) -> Result<(), TextError> {
+    if let Json::Object(schemas) = value {
+        for (pattern, schema) in std::mem::take(schemas) {
+            schemas.insert(from_ecma(&pattern)?, schema);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn unsupported(keyword: &str, path: &str) -> TextError {
     TextError::refused(format!(
         "the keyword {keyword} at {} is not supported",
         place(path)
     ))
 }
 
-fn wrong_type(keyword: &str, path: &str, expected: &str) -> TextError {
+pub(super) fn wrong_type(keyword: &str, path: &str, expected: &str) -> TextError {
     TextError::refused(format!("{keyword} at {} is not {expected}", place(path)))
 }
 
-fn place(pointer: &str) -> String {
+pub(super) fn place(pointer: &str) -> String {
     format!("#{pointer}")
 }
 

@@ -15,6 +15,9 @@ pub enum Rule {
     List,
     /// Schemas by name.
     Map,
+    /// Schemas by regular expression.
+    PatternMap,
+    Pattern,
     /// A whole number of at least 0.
     Count,
     /// A number.
@@ -38,7 +41,7 @@ const RULES: &[(&str, Rule)] = &[
     ("$anchor", Rule::Plain),
     ("$comment", Rule::Annotation),
     ("$defs", Rule::Map),
-    ("$dynamicAnchor", Rule::Plain),
+    ("$dynamicAnchor", Rule::Rewritten),
     ("$dynamicRef", Rule::Refused),
     ("$id", Rule::Plain),
     ("$recursiveAnchor", Rule::Annotation),
@@ -87,11 +90,11 @@ const RULES: &[(&str, Rule)] = &[
     ("multipleOf", Rule::Number),
     ("not", Rule::Rewritten),
     ("oneOf", Rule::List),
-    ("pattern", Rule::Plain),
-    ("patternProperties", Rule::Map),
+    ("pattern", Rule::Pattern),
+    ("patternProperties", Rule::PatternMap),
     ("prefixItems", Rule::List),
     ("properties", Rule::Map),
-    ("propertyNames", Rule::Refused),
+    ("propertyNames", Rule::Rewritten),
     ("readOnly", Rule::Annotation),
     ("required", Rule::Plain),
     ("then", Rule::Rewritten),
@@ -118,7 +121,6 @@ pub fn is_neutral(keyword: &str, value: &Json, siblings: &serde_json::Map<String
     match keyword {
         "uniqueItems" => *value == Json::Bool(false),
         "minContains" | "maxContains" => !siblings.contains_key("contains"),
-        "propertyNames" => allows_everything(value),
         _ => false,
     }
 }
@@ -149,23 +151,4 @@ pub const IN_PLACE_APPLICATORS: &[&str] = &[
     "not",
     "oneOf",
     "then",
-];
-
-/// Formats that are enforced by a regular expression.
-pub const ENFORCED_FORMATS: &[&str] = &[
-    "date-time",
-    "time",
-    "date",
-    "duration",
-    "email",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "uuid",
-    "uri",
-];
-
-/// Formats of the OpenAPI registry that name a representation and no set of texts.
-pub const DESCRIPTIVE_FORMATS: &[&str] = &[
-    "binary", "byte", "double", "float", "int32", "int64", "password",
 ];

@@ -118,6 +118,17 @@ impl Environment {
     }
 }
 
+impl Environment {
+    /// The longest tokens one after the other, up to a byte that no token begins with.
+    fn tokenize_greedily(&self, text: &str) -> Vec<u32> {
+        let mut ids = self.trie.greedy_tokenize(text.as_bytes());
+        while !text.as_bytes().starts_with(&self.trie.decode_raw(&ids)) {
+            ids.pop();
+        }
+        ids
+    }
+}
+
 impl TokenizerEnv for Environment {
     fn tok_trie(&self) -> &TokTrie {
         &self.trie
@@ -126,7 +137,7 @@ impl TokenizerEnv for Environment {
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
         self.trie.tokenize_with_greedy_fallback(bytes, |text| {
             self.tokenize_within(text)
-                .unwrap_or_else(|| self.trie.greedy_tokenize(text.as_bytes()))
+                .unwrap_or_else(|| self.tokenize_greedily(text))
         })
     }
 }

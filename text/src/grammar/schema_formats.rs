@@ -1,0 +1,51 @@
+//! The formats of strings that are enforced.
+
+/// What becomes of a format.
+pub enum Format {
+    /// llguidance enforces it.
+    Known,
+    /// Enforced by this pattern.
+    Pattern(String),
+    /// Names a representation and no set of texts, as OpenAPI's registry does.
+    Descriptive,
+    Unsupported,
+}
+
+const LONG_MONTHS: &str = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])";
+const SHORT_MONTHS: &str = "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)";
+const FEBRUARY: &str = "02-(?:0[1-9]|1[0-9]|2[0-8])";
+const LEAP_YEAR: &str =
+    "(?:[0-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)";
+
+/// RFC 3339's full-date, leap years told apart.
+fn date() -> String {
+    format!("(?:[0-9]{{4}}-(?:{LONG_MONTHS}|{SHORT_MONTHS}|{FEBRUARY})|{LEAP_YEAR}-02-29)")
+}
+
+/// RFC 3339's full-time. A leap second is taken in UTC alone, where it can be told by its digits.
+fn time() -> String {
+    let fraction = r"(?:\.[0-9]+)?";
+    let offset = "(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
+    let regular = format!("(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]{fraction}{offset}");
+    format!("(?:{regular}|23:59:60{fraction}(?:[zZ]|[+-]00:00))")
+}
+
+const POINTER: &str = "(?:/(?:[^~/]|~[01])*)*";
+
+pub fn format(name: &str) -> Format {
+    let pattern = match name {
+        "date" => date(),
+        "time" => time(),
+        "date-time" => format!("{}[tT]{}", date(), time()),
+        "json-pointer" => POINTER.to_owned(),
+        "relative-json-pointer" => format!("(?:0|[1-9][0-9]*)(?:#|{POINTER})"),
+        "duration" | "email" | "hostname" | "ipv4" | "ipv6" | "uuid" | "uri" => {
+            return Format::Known
+        }
+        "binary" | "byte" | "double" | "float" | "int32" | "int64" | "password" => {
+            return Format::Descriptive
+        }
+        _ => return Format::Unsupported,
+    };
+    Format::Pattern(format!("^(?:{pattern})$"))
+}
