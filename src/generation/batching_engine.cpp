@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "base/available_memory.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "generation/constrained_text.h"
 #include "generation/kv_budget.h"
 #include "generation/load_options.h"
 #include "generation/sampler.h"
@@ -44,6 +46,9 @@ using Clock = std::chrono::steady_clock;
 /// small model.
 constexpr std::size_t activation_bytes = std::size_t{8} << 20;
 
+/// How long a step waits for masks, which take some 30 µs, to know of tokens that cost no step.
+constexpr std::chrono::microseconds mask_patience{100};
+
 void check_options(const EngineOptions& options) {
   const auto require = [](bool holds, const char* sentence) {
     if (!holds) {
@@ -61,10 +66,12 @@ struct Active {
   GenerationRequest request;
   TokenSink sink;
   int most_generated;
+  std::shared_ptr<ConstrainedText> constrained = {};  // null: free
   std::vector<TokenId> generated = {};
   std::optional<state::SequenceState> state = {};  // from its first step on
 
   int prompt_tokens() const { return static_cast<int>(request.prompt.size()); }
+  bool generates() const { return !generated.empty(); }
   TokenId token(int position) const {
     return position < prompt_tokens() ? request.prompt[position]
                                       : generated[position - prompt_tokens()];
@@ -92,6 +99,11 @@ class BatchingEngine final : public Engine {
  private:
   using Id = std::uint64_t;
   using SampleResult = std::variant<Sample, std::string>;  // or what went wrong
+  struct SampledRow {
+    Id id;
+    Active* active;
+    const float* logits;  // [V]
+  };
 
   void check(const GenerationRequest& request) const;
 
@@ -100,12 +112,15 @@ class BatchingEngine final : public Engine {
   void prepare(const ModelLoader& loader);
   bool collect();
   void sweep();
+  void take_known();
   void step();
   void make_pool();
   mx::array compute(const std::vector<ScheduledRows>& plan);
   models::Batch make_batch(const std::vector<ScheduledRows>& plan);
-  std::vector<SampleResult> choose(const std::vector<Active*>& sampling, const float* logits);
+  std::vector<SampleResult> choose(const std::vector<SampledRow>& rows);
+  bool settle(Id id, Active& active, int expected);
   void append(Id id, Active& active, SampleResult result);
+  bool add_token(Id id, Active& active, TokenEvent event);
   void fail_started(const std::string& reason);
   void finish(Id id, TokenEvent event);
   void publish();
@@ -132,6 +147,7 @@ class BatchingEngine final : public Engine {
   bool draining_ = false;
   bool stopping_ = false;
 
+  MaskWorker mask_worker_;
   std::thread thread_;
 };
 
@@ -190,6 +206,16 @@ void BatchingEngine::submit(GenerationRequest request, TokenSink sink) {
   check(request);
   const int room = info_.context - static_cast<int>(request.prompt.size());
   const int most_generated = std::min(request.max_tokens.value_or(room), room);
+  std::shared_ptr<ConstrainedText> constrained;
+  if (request.constraint) {
+    auto matcher = request.constraint->start();
+    if (matcher->mask_words() != (info_.vocabulary + 31) / 32) {
+      throw std::logic_error("[Engine::submit] expected a constraint for this model's vocabulary");
+    }
+    constrained = std::make_shared<ConstrainedText>(std::move(matcher), request.logprobs < 0,
+                                                    request.end_tokens);
+    constrained->begin(mask_worker_);
+  }
   {
     const std::lock_guard lock(mutex_);
     if (draining_) {
@@ -200,8 +226,10 @@ void BatchingEngine::submit(GenerationRequest request, TokenSink sink) {
                                "All places are taken (" + std::to_string(open_) +
                                    " requests run or wait); try again later.");
     }
-    incoming_.push_back(
-        {.request = std::move(request), .sink = std::move(sink), .most_generated = most_generated});
+    incoming_.push_back({.request = std::move(request),
+                         .sink = std::move(sink),
+                         .most_generated = most_generated,
+                         .constrained = std::move(constrained)});
     ++stats_.requests_total;
     ++open_;
     ++undelivered_;
@@ -234,6 +262,7 @@ void BatchingEngine::run(const ModelLoader& loader, std::promise<void> ready) {
   ready.set_value();
   while (collect()) {
     sweep();
+    take_known();
     step();
   }
   while (!active_.empty()) {
@@ -306,6 +335,18 @@ void BatchingEngine::sweep() {
   }
 }
 
+/// Takes in the tokens that have to follow in constrained texts, as far as they are known already:
+/// they cost no step. Later ones give the same text.
+void BatchingEngine::take_known() {
+  for (auto next = active_.begin(); next != active_.end();) {
+    const auto current = next++;
+    Active& active = current->second;
+    if (active.constrained && active.generates() && active.constrained->wait(mask_patience)) {
+      settle(current->first, active, 0);
+    }
+  }
+}
+
 void BatchingEngine::step() {
   const std::vector<ScheduledRows> plan = scheduler_->plan();
   if (plan.empty()) {
@@ -323,29 +364,34 @@ void BatchingEngine::step() {
   }
 
   int prompt_rows = 0;
-  std::vector<Id> ids;
-  std::vector<Active*> sampling;
+  const float* next_logits = logits->data<float>();
+  std::vector<SampledRow> sampled;
   for (const ScheduledRows& rows : plan) {
     Active& active = active_.at(rows.id);
     prompt_rows += rows.position < active.prompt_tokens() ? rows.rows : 0;
-    if (rows.samples) {
-      ids.push_back(rows.id);
-      sampling.push_back(&active);
+    if (!rows.samples) {
+      continue;
+    }
+    const float* const row = next_logits;
+    next_logits += info_.vocabulary;
+    if (active.constrained) {
+      active.constrained->wait();
+    }
+    if (!active.constrained || settle(rows.id, active, 1)) {
+      sampled.push_back({.id = rows.id, .active = &active, .logits = row});
     }
   }
-  std::vector<SampleResult> results =
-      sampling.empty() ? std::vector<SampleResult>() : choose(sampling, logits->data<float>());
+  std::vector<SampleResult> results = choose(sampled);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   {
     const std::lock_guard lock(mutex_);
     ++stats_.steps_total;
     stats_.prompt_tokens_total += prompt_rows;
-    stats_.generated_tokens_total += sampling.size();
     (prompt_rows > 0 ? stats_.prefill_seconds_total : stats_.decode_seconds_total) += seconds;
   }
   publish();
   for (std::size_t i = 0; i < results.size(); ++i) {
-    append(ids[i], *sampling[i], std::move(results[i]));
+    append(sampled[i].id, *sampled[i].active, std::move(results[i]));
   }
 }
 
@@ -384,30 +430,55 @@ models::Batch BatchingEngine::make_batch(const std::vector<ScheduledRows>& plan)
   return batch;
 }
 
-/// Samples row i of `logits` for `sampling[i]`.
 std::vector<BatchingEngine::SampleResult> BatchingEngine::choose(
-    const std::vector<Active*>& sampling, const float* logits) {
-  std::vector<SampleResult> results(sampling.size());
+    const std::vector<SampledRow>& rows) {
+  std::vector<SampleResult> results(rows.size());
   std::atomic<std::size_t> next = 0;
   const auto work = [&](int worker) {
-    for (std::size_t i = next++; i < sampling.size(); i = next++) {
-      const Active& active = *sampling[i];
-      const std::size_t width = info_.vocabulary;
+    for (std::size_t i = next++; i < rows.size(); i = next++) {
+      const Active& active = *rows[i].active;
+      const std::span logits(rows[i].logits, static_cast<std::size_t>(info_.vocabulary));
       try {
-        results[i] = samplers_[worker].sample(std::span(logits + i * width, width),
-                                              active.request.sampling, active.request.prompt,
-                                              active.generated, active.request.logprobs);
+        results[i] = samplers_[worker].sample(
+            logits, active.request.sampling, active.request.prompt, active.generated,
+            active.request.logprobs,
+            active.constrained ? active.constrained->mask() : std::span<const std::uint32_t>());
       } catch (const std::exception& error) {
         results[i] = std::string("No token could be chosen: ") + error.what();
       }
     }
   };
-  if (sampling.size() == 1) {
+  if (rows.size() == 1) {
     work(0);
-  } else {
+  } else if (!rows.empty()) {
     base::compute_pool().run(work);
   }
   return results;
+}
+
+/// Takes in what a constrained text's computation found: the tokens that have to follow, `expected`
+/// of which the step gives anyway, and its end. False when there is nothing to sample.
+bool BatchingEngine::settle(Id id, Active& active, int expected) {
+  ConstrainedText& text = *active.constrained;
+  const std::vector<TokenId> forced = text.take_forced();
+  for (const TokenId token : forced) {
+    if (!add_token(id, active, {.token = token})) {
+      return false;
+    }
+  }
+  if (!text.error().empty()) {
+    spdlog::error("A constrained text cannot go on: {}", text.error());
+    finish(id, {.finish = FinishReason::error, .error = text.error()});
+    return false;
+  }
+  if (text.complete()) {
+    finish(id, {.finish = FinishReason::stop});
+    return false;
+  }
+  if (const int extra = static_cast<int>(forced.size()) - expected; extra > 0) {
+    scheduler_->extend(id, extra);
+  }
+  return forced.empty();
 }
 
 void BatchingEngine::append(Id id, Active& active, SampleResult result) {
@@ -417,20 +488,34 @@ void BatchingEngine::append(Id id, Active& active, SampleResult result) {
     return;
   }
   Sample& sample = std::get<Sample>(result);
-  active.generated.push_back(sample.token);
-  TokenEvent event{.token = sample.token, .logprob = sample.logprob, .top = std::move(sample.top)};
+  const TokenId token = sample.token;
+  const bool goes_on = add_token(
+      id, active, {.token = token, .logprob = sample.logprob, .top = std::move(sample.top)});
+  if (goes_on && active.constrained) {
+    active.constrained->advance(mask_worker_, token);
+  }
+}
+
+/// Adds a token to a request's text and delivers it; false when that ends the request.
+bool BatchingEngine::add_token(Id id, Active& active, TokenEvent event) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.generated_tokens_total;
+  }
+  active.generated.push_back(*event.token);
   const auto& end_tokens = active.request.end_tokens;
   if (!active.request.ignore_end &&
-      std::ranges::find(end_tokens, sample.token) != end_tokens.end()) {
+      std::ranges::find(end_tokens, *event.token) != end_tokens.end()) {
     event.finish = FinishReason::stop;
   } else if (static_cast<int>(active.generated.size()) >= active.most_generated) {
     event.finish = FinishReason::length;
   }
-  if (event.finish == FinishReason::none) {
-    active.deliver(std::move(event));
-  } else {
+  if (event.finish != FinishReason::none) {
     finish(id, std::move(event));
+    return false;
   }
+  active.deliver(std::move(event));
+  return true;
 }
 
 /// After a failed step the KV memory is in doubt: whoever has some ends, and it is made anew.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/cancellation.h"
+#include "grammar/grammar.h"
 #include "tokenizer/tokenizer.h"
 
 namespace espalier::generation {
@@ -34,6 +35,9 @@ struct GenerationRequest {
   std::vector<tokenizer::TokenId> end_tokens = {};  // generation stops after one of these
   bool ignore_end = false;
   int logprobs = -1;  // -1: none; n: the chosen token's and the n most likely ones'
+  /// What the text has to follow; null: nothing. It then ends as soon as it is complete, without an
+  /// end token.
+  std::shared_ptr<const grammar::Constraint> constraint = {};
   base::CancellationToken cancellation = base::CancellationToken();
 };
 

@@ -150,8 +150,8 @@ Sampler::Sampler(int vocabulary)
 
 Sample Sampler::sample(std::span<const float> logits, const SamplingParameters& parameters,
                        std::span<const TokenId> prompt, std::span<const TokenId> generated,
-                       int logprobs) {
-  const std::span<const float> values = adjust(logits, parameters, prompt, generated);
+                       int logprobs, std::span<const std::uint32_t> mask) {
+  const std::span<const float> values = adjust(logits, parameters, prompt, generated, mask);
   const RowSummary summary = summarize(values);
   if (summary.has_nan || !std::isfinite(summary.maximum)) {
     throw std::runtime_error("the model's logits are not finite");
@@ -173,13 +173,17 @@ Sample Sampler::sample(std::span<const float> logits, const SamplingParameters& 
 std::span<const float> Sampler::adjust(std::span<const float> logits,
                                        const SamplingParameters& parameters,
                                        std::span<const TokenId> prompt,
-                                       std::span<const TokenId> generated) {
+                                       std::span<const TokenId> generated,
+                                       std::span<const std::uint32_t> mask) {
   const bool penalized = parameters.repetition_penalty != 1 || parameters.presence_penalty != 0 ||
                          parameters.frequency_penalty != 0;
-  if (!penalized && parameters.logit_bias.empty()) {
+  if (!penalized && parameters.logit_bias.empty() && mask.empty()) {
     return logits;
   }
   std::ranges::copy(logits, adjusted_.begin());
+  if (!mask.empty()) {
+    exclude(mask);
+  }
   for (const auto& [id, bias] : parameters.logit_bias) {
     adjusted_[id] += bias;
   }
@@ -187,6 +191,19 @@ std::span<const float> Sampler::adjust(std::span<const float> logits,
     penalize(parameters, prompt, generated);
   }
   return adjusted_;
+}
+
+void Sampler::exclude(std::span<const std::uint32_t> mask) {
+  constexpr std::size_t width = 32;
+  for (std::size_t start = 0; start < adjusted_.size(); start += width) {
+    const std::uint32_t word = mask[start / width];
+    const std::size_t count = std::min(width, adjusted_.size() - start);
+    for (std::size_t bit = 0; word != ~std::uint32_t{0} && bit < count; ++bit) {
+      if ((word >> bit & 1U) == 0) {
+        adjusted_[start + bit] = -std::numeric_limits<float>::infinity();
+      }
+    }
+  }
 }
 
 void Sampler::penalize(const SamplingParameters& parameters, std::span<const TokenId> prompt,

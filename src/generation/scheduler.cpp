@@ -23,20 +23,30 @@ std::vector<ScheduledRows> Scheduler::plan() {
   for (Entry& entry : running_) {
     const int prompt_left = entry.prompt_tokens - entry.computed;
     const bool decodes = prompt_left <= 0;
-    const int rows = decodes ? 1 : std::min(prompt_left, prefill_left);
+    const int known = decodes ? 1 + entry.extra : prompt_left;
+    const int rows = std::min(known, decodes ? options_.prefill_chunk : prefill_left);
     if (rows == 0) {
       continue;
     }
-    if (!decodes) {
+    if (decodes) {
+      entry.extra = std::max(entry.extra - rows, 0);
+    } else {
       prefill_left -= rows;
     }
-    plan.push_back({.id = entry.id,
-                    .position = entry.computed,
-                    .rows = rows,
-                    .samples = decodes || rows == prompt_left});
+    plan.push_back(
+        {.id = entry.id, .position = entry.computed, .rows = rows, .samples = rows == known});
     entry.computed += rows;
   }
   return plan;
+}
+
+void Scheduler::extend(std::uint64_t id, int tokens) {
+  const auto matches = [id](const Entry& entry) { return entry.id == id; };
+  const auto found = std::ranges::find_if(running_, matches);
+  if (found == running_.end() || found->computed < found->prompt_tokens) {
+    throw std::logic_error("[Scheduler::extend] expected a request whose prompt is computed");
+  }
+  found->extra += tokens;
 }
 
 void Scheduler::remove(std::uint64_t id) {

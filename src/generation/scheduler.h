@@ -27,7 +27,8 @@ struct ScheduledRows {
 ///
 /// Requests start in the order they came, as soon as fewer than `max_running` run and the KV blocks
 /// for everything they may ever hold are free, so that none runs out of memory later. In a step
-/// every request whose prompt is done has one row, and the others share `prefill_chunk` prompt
+/// every request whose prompt is done has one row, or one for each token that is known, and the
+/// others share `prefill_chunk` prompt
 /// tokens, the oldest first.
 class Scheduler {
  public:
@@ -40,6 +41,10 @@ class Scheduler {
   /// Lets waiting requests start and returns the next step's rows, which count as computed from
   /// then on. Empty only when there are no requests.
   std::vector<ScheduledRows> plan();
+
+  /// Notes that `tokens` more tokens of a running request, whose prompt is computed, are known than
+  /// the one that each step gives it; they are computed together.
+  void extend(std::uint64_t id, int tokens);
 
   /// Takes a request out, waiting or running.
   void remove(std::uint64_t id);
@@ -54,6 +59,7 @@ class Scheduler {
     int prompt_tokens;
     int kv_blocks;
     int computed = 0;  // tokens
+    int extra = 0;     // known tokens beyond the one to be computed next
   };
 
   void admit();
