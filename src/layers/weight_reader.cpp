@@ -88,6 +88,10 @@ const arrays::TensorView& WeightReader::take(const std::string& name,
     throw base::LoadError(path() + ": tensor '" + name + "' has shape " + describe(tensor->shape) +
                           ", expected " + describe(shape) + ".");
   }
+  if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 1; })) {
+    throw base::LoadError(path() + ": tensor '" + name + "' has shape " + describe(shape) +
+                          ", which holds nothing.");
+  }
   read_.insert(name);
   return *tensor;
 }

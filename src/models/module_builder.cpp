@@ -93,6 +93,9 @@ layers::Linear ModuleBuilder::linear(const std::string& prefix,
 kernels::PackedMatrix ModuleBuilder::matrix(const std::string& name, const std::vector<int>& rows,
                                             int total_rows, int inputs) {
   const auto count = static_cast<int>(rows.size());
+  if (rows.empty()) {  // the reader refuses it by name
+    return weights_.matrix(name + ".weight", 0, inputs);
+  }
   const bool consecutive = rows.back() - rows.front() + 1 == count;
   if (consecutive && !names().transposed) {
     return weights_.matrix_rows(

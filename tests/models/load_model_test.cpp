@@ -159,6 +159,11 @@ TEST_F(LoadModel, NamesAMissingSetting) {
   EXPECT_THAT(load_error(), AllOf(HasSubstr("'rms_norm_eps'"), HasSubstr("missing")));
 }
 
+TEST_F(LoadModel, NamesAMatrixOfNothing) {
+  config_["intermediate_size"] = 0;
+  EXPECT_THAT(load_error(), AllOf(HasSubstr("mlp.gate_proj.weight"), HasSubstr("[0, 64]")));
+}
+
 TEST_F(LoadModel, NamesAnUnknownRopeType) {
   config_["rope_parameters"]["rope_type"] = "spiral";
   EXPECT_THAT(load_error(), AllOf(HasSubstr("'rope_parameters.rope_type'"), HasSubstr("spiral")));
