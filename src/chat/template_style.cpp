@@ -243,6 +243,7 @@ TemplateStyle find_style(const ChatTemplate* compiled,
 }
 
 Json describe_tools(const Json& messages, const ToolSet& tools, const TemplateStyle& style) {
+  if (style.dialect == nullptr) return messages;  // nothing is known of the template
   Json adapted = Json::array();
   if (!tools.empty() && !style.shows_tools) {
     Json system = {{"role", "system"}, {"content", tools_text(tools)}};
