@@ -22,6 +22,7 @@ struct GenerateOptions {
   int max_tokens = 256;
   float temperature = 0.0F;
   std::optional<std::uint64_t> seed;
+  GrammarOptions grammar;
   bool json = false;
 };
 
@@ -74,9 +75,11 @@ void run_generate(const GenerateOptions& options) {
   const std::size_t prompt_tokens = prompt.size();
   generation::SamplingParameters sampling = model->text.sampling_defaults;
   sampling.temperature = options.temperature;
-  const Generated generated = generate(
-      *model, make_request(*model, std::move(prompt), sampling, options.seed, options.max_tokens),
-      [&options](std::string_view text) {
+  auto request =
+      make_request(*model, std::move(prompt), sampling, options.seed, options.max_tokens);
+  request.constraint = compile_grammar(*model, options.grammar);
+  const Generated generated =
+      generate(*model, std::move(request), [&options](std::string_view text) {
         if (!options.json) std::cout << text << std::flush;
       });
   if (options.json) {
@@ -102,6 +105,7 @@ void add_generate(CLI::App& app, Action& action) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   verb->add_option("--seed", options->seed, "the same seed gives the same text");
+  add_grammar_options(*verb, options->grammar);
   verb->add_flag("--json", options->json,
                  "print {text, tokens, prompt_tokens, finish_reason, timings}");
   verb->callback([options, &action] { action = [options] { run_generate(*options); }; });

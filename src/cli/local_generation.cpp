@@ -3,11 +3,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <stdexcept>
 
+#include "base/error.h"
 #include "generation/session.h"
 
 namespace espalier::cli {
@@ -91,6 +94,39 @@ generation::GenerationRequest make_request(const server::protocol::ServedModel& 
   request.max_tokens = max_tokens;
   request.end_tokens = model.text.end_tokens;
   return request;
+}
+
+void add_grammar_options(CLI::App& verb, GrammarOptions& options) {
+  CLI::Option* schema = verb.add_option("--json-schema", options.schema_file,
+                                        "file with a JSON schema that the text follows");
+  CLI::Option* text = verb.add_option("--grammar", options.grammar_file,
+                                      "file with a grammar that the text follows, GBNF or Lark");
+  CLI::Option* regex =
+      verb.add_option("--regex", options.regex, "regular expression that the whole text matches");
+  schema->excludes(text)->excludes(regex);
+  text->excludes(regex);
+}
+
+std::shared_ptr<const grammar::Constraint> compile_grammar(
+    const server::protocol::ServedModel& model, const GrammarOptions& options) {
+  grammar::Grammar grammar;
+  const auto read = [&grammar](const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    grammar.text.assign(std::istreambuf_iterator<char>(file), {});
+    if (!file) throw base::UsageError("The file " + path + " cannot be read.");
+  };
+  if (!options.schema_file.empty()) {
+    read(options.schema_file);
+  } else if (!options.grammar_file.empty()) {
+    read(options.grammar_file);
+    grammar.notation = grammar::grammar_notation(grammar.text);
+  } else if (!options.regex.empty()) {
+    grammar.notation = grammar::Notation::regex;
+    grammar.text = options.regex;
+  } else {
+    return nullptr;
+  }
+  return model.grammars->compile(grammar);
 }
 
 }  // namespace espalier::cli

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "generation/request.h"
 #include "server/protocol/served_model.h"
 
@@ -32,5 +34,19 @@ generation::GenerationRequest make_request(const server::protocol::ServedModel& 
                                            const generation::SamplingParameters& sampling,
                                            std::optional<std::uint64_t> seed,
                                            std::optional<int> max_tokens);
+
+/// The options by which a text's grammar is given; at most one of them.
+struct GrammarOptions {
+  std::string schema_file;
+  std::string grammar_file;
+  std::string regex;
+};
+
+void add_grammar_options(CLI::App& verb, GrammarOptions& options);
+
+/// The compiled grammar, null when none is given. Throws `UsageError` naming the file that cannot
+/// be read, `RequestError` saying what is wrong with the grammar.
+std::shared_ptr<const grammar::Constraint> compile_grammar(
+    const server::protocol::ServedModel& model, const GrammarOptions& options);
 
 }  // namespace espalier::cli

@@ -97,6 +97,8 @@ std::shared_ptr<const server::protocol::ServedModel> load_served_model(
   auto engine = generation::Engine::load(model.path, options);
   text.get();
   served->engine = std::move(engine);
+  served->grammars = grammar::make_compiler(
+      served->text.tokenizer, served->engine->info().vocabulary, served->text.end_tokens);
   return served;
 }
 

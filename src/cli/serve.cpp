@@ -94,8 +94,11 @@ void run_serve(ServeOptions options) {
   });
   StopSignals signals(server);
   server.start();
-  slot.set(load_served_model(model, options.model.engine, options.model.tool_dialect));
+  const auto served =
+      load_served_model(model, options.model.engine, options.model.tool_dialect);
+  slot.set(served);
   std::cout << "listening on " << url(server) << std::endl;
+  served->grammars->prepare();
   signals.wait();
   server.stop_accepting();
   const bool finished = server.wait_idle(options.grace_seconds);

@@ -10,6 +10,7 @@
 #include "server/openai/routes.h"
 #include "server/protocol/chat_answer.h"
 #include "server/protocol/chat_prompt.h"
+#include "server/protocol/structured_output.h"
 
 namespace espalier::server::openai {
 namespace {
@@ -164,6 +165,16 @@ struct PreparedChat {
   protocol::AnswerReading reading;
 };
 
+/// The reasoning that goes before a constrained answer: none where the model does not reason.
+std::optional<grammar::Reasoning> reasoning_before(const chat::TemplateStyle& style,
+                                                   std::string_view prompt) {
+  const chat::ReasoningMarks& marks = style.reasoning;
+  if (!style.reasons || marks.open.empty() || marks.close.empty()) return std::nullopt;
+  const bool opened = chat::opens_reasoning(prompt, marks);
+  return grammar::Reasoning{.open = opened ? std::string() : marks.open.front(),
+                            .close = marks.close.front()};
+}
+
 PreparedChat prepare_chat(const ServedModel& model, const std::string& body) {
   ChatRequest request = parse_chat(protocol::parse_body(body), model.text.sampling_defaults);
   model.check_name(request.generation.model);
@@ -183,6 +194,9 @@ PreparedChat prepare_chat(const ServedModel& model, const std::string& body) {
       .logprobs = request.generation.logprobs >= 0,
       .reading = protocol::read_answers(model, request.chat.tools, prompt)};
   prepared.run.kept_special = model.markup_tokens;
+  if (prepared.run.constraint) {
+    prepared.run.constraint->grammar.reasoning = reasoning_before(model.style, prompt);
+  }
   return prepared;
 }
 
@@ -190,6 +204,9 @@ asio::awaitable<void> handle_chat(http::Exchange& exchange, const protocol::Mode
   const auto model = slot.get();
   PreparedChat prepared =
       co_await offload(exchange, [&] { return prepare_chat(*model, exchange.request().body); });
+  if (prepared.run.constraint) {
+    co_await on_worker(exchange, [&] { protocol::compile_grammar(*model, prepared.run); });
+  }
   protocol::GenerationRun run(model, std::move(prepared.run), co_await asio::this_coro::executor);
   ChatFormat format(*model->text.tokenizer, prepared.logprobs, std::move(prepared.reading),
                     run.choices());

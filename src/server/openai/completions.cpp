@@ -3,6 +3,7 @@
 #include "server/openai/offload.h"
 #include "server/openai/parameters.h"
 #include "server/openai/routes.h"
+#include "server/protocol/structured_output.h"
 
 namespace espalier::server::openai {
 namespace {
@@ -103,6 +104,9 @@ asio::awaitable<void> handle_completion(http::Exchange& exchange, const protocol
   const auto model = slot.get();
   PreparedCompletion prepared = co_await offload(
       exchange, [&] { return prepare_completion(*model, exchange.request().body); });
+  if (prepared.run.constraint) {
+    co_await on_worker(exchange, [&] { protocol::compile_grammar(*model, prepared.run); });
+  }
   protocol::GenerationRun run(model, std::move(prepared.run), co_await asio::this_coro::executor);
   CompletionFormat format(*model->text.tokenizer, prepared.logprobs, std::move(prepared.echoes));
   co_await answer(exchange, run, format, prepared.streaming);

@@ -14,16 +14,23 @@ namespace espalier::server::openai {
 /// Bodies longer than this are read, rendered and tokenized on the worker threads.
 inline constexpr std::size_t offload_bytes = 64 * 1024;
 
-/// Runs `work` here when the request is small, else on a worker thread, and returns its result.
-/// What `work` refers to must live in the calling coroutine.
+/// Runs `work` on a worker thread and returns its result. What it refers to must live in the
+/// calling coroutine.
 template <typename Work>
-boost::asio::awaitable<std::invoke_result_t<Work>> offload(http::Exchange& exchange, Work work) {
-  if (exchange.request().body.size() <= offload_bytes) co_return work();
+boost::asio::awaitable<std::invoke_result_t<Work>> on_worker(http::Exchange& exchange, Work work) {
   auto run = [](Work task) -> boost::asio::awaitable<std::invoke_result_t<Work>> {
     co_return task();
   };
   co_return co_await boost::asio::co_spawn(exchange.workers(), run(std::move(work)),
                                            boost::asio::use_awaitable);
+}
+
+/// Runs `work` here when the request is small, else on a worker thread, and returns its result.
+/// What `work` refers to must live in the calling coroutine.
+template <typename Work>
+boost::asio::awaitable<std::invoke_result_t<Work>> offload(http::Exchange& exchange, Work work) {
+  if (exchange.request().body.size() <= offload_bytes) co_return work();
+  co_return co_await on_worker(exchange, std::move(work));
 }
 
 }  // namespace espalier::server::openai

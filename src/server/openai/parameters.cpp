@@ -126,15 +126,6 @@ void add_tool_rules(ParameterRules<Target>& rules, protocol::ChatInput& (*chat)(
   add("function_call", "the older form of tool_choice", protocol::read_function_call);
 }
 
-void read_response_format(const Parameter& parameter, ChatDraft&) {
-  for (const auto& [key, value] : parameter.members()) {
-    if (key != "type" || value.string() != "text") {
-      value.refuse("is not supported; structured output is not there yet, 'text' is",
-                   "unsupported_parameter");
-    }
-  }
-}
-
 void add_chat_refusals(ParameterRules<ChatDraft>& rules) {
   const auto refuse = [&rules](const char* name, const char* note, std::vector<Json> neutral) {
     rules.push_back(refused<ChatDraft>(name, note, std::move(neutral)));
@@ -176,7 +167,6 @@ ParameterRules<ChatDraft> chat_rules() {
                                     }));
   add_template_rules<ChatDraft>(
       rules, [](ChatDraft& draft) -> protocol::ChatInput& { return draft.request.chat; });
-  rules.push_back(mapped<ChatDraft>("response_format", "type 'text' alone", read_response_format));
   add_tool_rules<ChatDraft>(
       rules, [](ChatDraft& draft) -> protocol::ChatInput& { return draft.request.chat; });
   rules.push_back(mapped<ChatDraft>("parallel_tool_calls", "several calls in one answer",

@@ -4,6 +4,8 @@
 #include <limits>
 #include <random>
 
+#include "server/protocol/structured_output.h"
+
 namespace espalier::server::protocol {
 namespace {
 
@@ -128,8 +130,6 @@ void add_refused_samplers(Rules& rules) {
   refuse("min_keep", "only 0", {0});
   refuse("n_probs", "use 'logprobs'", {0});
   refuse("post_sampling_probs", "log-probabilities are those before sampling", {false});
-  refuse("grammar", "grammars are not there yet", {""});
-  refuse("json_schema", "structured output is not there yet", {});
   refuse("id_slot", "there are no slots; -1 leaves the choice to the server", {-1});
   refuse("n_keep", "a context never shifts", {0});
   refuse("n_discard", "a context never shifts", {0});
@@ -195,6 +195,7 @@ ParameterRules<GenerationOptions> common_rules() {
   rules.push_back(
       accepted<GenerationOptions>("cache_prompt", "a reused prefix never changes an answer"));
   add_refused_samplers(rules);
+  for (auto& rule : structured_output_rules()) rules.push_back(std::move(rule));
   return rules;
 }
 
@@ -217,6 +218,7 @@ PreparedRun prepare_run(const ServedModel& model, const GenerationOptions& optio
   const std::uint64_t seed = options.seed.value_or(random_seed());
   PreparedRun run;
   run.stop = options.stop;
+  run.constraint = options.constraint;
   for (const auto& prompt : prompts) {
     run.prompt_tokens += static_cast<int>(prompt.size());
     for (int choice = 0; choice < options.choices; ++choice) {

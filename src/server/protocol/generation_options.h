@@ -21,6 +21,7 @@ struct GenerationOptions {
   bool ignore_end = false;
   int logprobs = -1;  // as in generation::GenerationRequest
   int choices = 1;
+  std::optional<RequestedGrammar> constraint;  // what the text has to follow
 };
 
 /// Most sequences that one request may ask for.

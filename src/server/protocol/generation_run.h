@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -10,17 +11,25 @@
 #include <boost/asio/awaitable.hpp>
 
 #include "generation/session.h"
+#include "grammar/grammar.h"
 #include "server/protocol/event_queue.h"
 #include "server/protocol/served_model.h"
 
 namespace espalier::server::protocol {
+
+/// A grammar that a request gives, and the parameter by which it does.
+struct RequestedGrammar {
+  grammar::Grammar grammar;
+  std::string parameter;
+};
 
 /// What a request asks to generate, after templates and tokenizer: one entry per choice.
 struct PreparedRun {
   std::vector<generation::GenerationRequest> sequences;
   std::unordered_set<tokenizer::TokenId> kept_special;  // special tokens that are text
   std::vector<std::string> stop;
-  int prompt_tokens = 0;  // of the request, each prompt counted once
+  std::optional<RequestedGrammar> constraint;  // of every sequence, to be compiled
+  int prompt_tokens = 0;                       // of the request, each prompt counted once
 };
 
 /// Text of one choice.

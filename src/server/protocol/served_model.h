@@ -12,6 +12,7 @@
 #include "chat/template_style.h"
 #include "generation/bundle.h"
 #include "generation/engine.h"
+#include "grammar/grammar.h"
 
 namespace espalier::server::protocol {
 
@@ -26,6 +27,7 @@ struct ServedModel {
   chat::TemplateStyle style;                             // how the model writes reasoning and calls
   std::unordered_set<tokenizer::TokenId> markup_tokens;  // special tokens that it does so with
   std::shared_ptr<generation::Engine> engine;
+  std::shared_ptr<grammar::Compiler> grammars;
 
   /// Throws `RequestError` 404 `model_not_found` unless `name` is empty, `local`, `default` or one
   /// of this model's.

@@ -97,6 +97,39 @@ TEST(ParseChat, ReadsTools) {
   EXPECT_FALSE(request.chat.tools.parallel);
 }
 
+TEST(ParseChat, ReadsWhatTheTextHasToFollow) {
+  using grammar::Notation;
+  struct Case {
+    const char* parameters;
+    Notation notation;
+    const char* text;
+    const char* name;
+  };
+  const std::vector<Case> cases = {
+      {R"({"response_format":{"type":"json_object"}})", Notation::json_schema,
+       R"({"type":"object"})", "response_format"},
+      {R"({"response_format":{"type":"json_schema","json_schema":{"name":"a","strict":true,
+          "schema":{"type":"string"}}}})",
+       Notation::json_schema, R"({"type":"string"})", "response_format.json_schema.schema"},
+      {R"({"guided_json":"{\"type\":\"null\"}"})", Notation::json_schema, R"({"type":"null"})",
+       "guided_json"},
+      {R"({"guided_regex":"a+"})", Notation::regex, "a+", "guided_regex"},
+      {R"({"guided_choice":["a","b"]})", Notation::choice, R"(["a","b"])", "guided_choice"},
+      {R"({"grammar":"root ::= \"a\""})", Notation::gbnf, R"(root ::= "a")", "grammar"},
+      {R"({"guided_grammar":"start: \"a\""})", Notation::lark, R"(start: "a")",
+       "guided_grammar"},
+      {R"({"structured_outputs":{"regex":"b"}})", Notation::regex, "b",
+       "structured_outputs.regex"},
+  };
+  for (const Case& expected : cases) {
+    const auto found = chat(expected.parameters).generation.constraint;
+    ASSERT_TRUE(found) << expected.parameters;
+    EXPECT_EQ(found->grammar.notation, expected.notation);
+    EXPECT_EQ(found->grammar.text, expected.text);
+    EXPECT_EQ(found->parameter, expected.name);
+  }
+}
+
 TEST(ParseChat, RefusesByName) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {R"({"tools":[{"type":"function"}]})", "tools[0]"},
@@ -109,8 +142,15 @@ TEST(ParseChat, RefusesByName) {
        "tool_choice"},
       {R"({"tool_choice":"required"})", "tool_choice"},
       {R"({"store":true})", "store"},
-      {R"({"response_format":{"type":"json_object"}})", "response_format.type"},
-      {R"({"response_format":{"type":"json_schema","json_schema":{}}})", "response_format.type"},
+      {R"({"response_format":{"type":"xml"}})", "response_format.type"},
+      {R"({"response_format":{"type":"json_schema"}})", "response_format"},
+      {R"({"response_format":{"type":"json_schema","json_schema":{}}})",
+       "response_format.json_schema"},
+      {R"({"response_format":{"type":"text","schema":{}}})", "response_format.schema"},
+      {R"({"response_format":{"type":"json_object"}, "guided_regex":"a"})", "guided_regex"},
+      {R"({"structured_outputs":{"structural_tag":"x"}})", "structured_outputs.structural_tag"},
+      {R"({"guided_choice":["a",1]})", "guided_choice[1]"},
+      {R"({"grammar_lazy":true})", "grammar_lazy"},
       {R"({"no_such_thing":1})", "no_such_thing"},
       {R"({"temperature":"hot"})", "temperature"},
       {R"({"n":0})", "n"},
@@ -129,7 +169,7 @@ TEST(ParseChat, RefusesByName) {
       {R"({"logit_bias":{"1":"y"}})", "logit_bias.1"},
       {R"({"seed":1.5})", "seed"},
       {R"({"typical_p":0.5})", "typical_p"},
-      {R"({"grammar":"root ::= x"})", "grammar"},
+      {R"({"grammar":["root ::= x"]})", "grammar"},
       {R"({"model":5})", "model"},
       {R"({"messages":"Hi"})", "messages"},
       {R"({"chat_template_kwargs":[]})", "chat_template_kwargs"},
