@@ -18,7 +18,8 @@ int blocks_for(int positions) {
 
 SequenceRunner::SequenceRunner(models::Model& model, int positions, generation::KvType kv_type)
     : model_(model),
-      pool_(model.kv_layers(), blocks_for(positions), generation::kv_dtype(kv_type)) {
+      pool_(model.kv_layers(), blocks_for(positions), generation::kv_dtype(kv_type),
+            {.layers = model.recurrent_layers(), .slots = 1}) {
   restart();
 }
 

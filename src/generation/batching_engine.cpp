@@ -279,7 +279,15 @@ void BatchingEngine::prepare(const ModelLoader& loader) {
       state::KvPool::bytes_per_token(model_->kv_layers(), kv_dtype(options_.kv_type));
   const int wanted = std::min(descriptor.context, options_.context.value_or(descriptor.context));
   // The other half is for activations and whatever else the machine does.
-  const KvBudget budget = plan_kv_budget(base::available_memory() / 2, bytes_per_token,
+  const std::uint64_t available = base::available_memory() / 2;
+  const std::uint64_t recurrent_bytes =
+      static_cast<std::uint64_t>(options_.max_running) *
+      state::RecurrentPool::bytes_per_sequence(model_->recurrent_layers());
+  if (recurrent_bytes > available) {
+    throw base::LoadError("There is not enough memory left for the states of " +
+                          std::to_string(options_.max_running) + " requests.");
+  }
+  const KvBudget budget = plan_kv_budget(available - recurrent_bytes, bytes_per_token,
                                          kernels::kv_block_tokens, options_.max_running, wanted);
   if (budget.context < 2) {
     throw base::LoadError("There is not enough memory left for the KV memory of one request.");
@@ -396,8 +404,9 @@ void BatchingEngine::step() {
 }
 
 void BatchingEngine::make_pool() {
-  pool_ =
-      std::make_unique<state::KvPool>(model_->kv_layers(), kv_blocks_, kv_dtype(options_.kv_type));
+  pool_ = std::make_unique<state::KvPool>(
+      model_->kv_layers(), kv_blocks_, kv_dtype(options_.kv_type),
+      state::RecurrentOptions{.layers = model_->recurrent_layers(), .slots = options_.max_running});
 }
 
 /// Evaluated f32 logits [rows that sample, V].

@@ -36,13 +36,17 @@ std::size_t Linear::bytes() const {
 
 mx::array join(const mx::array& residual, const Join& join, const Linear& projection,
                const mx::array& x) {
-  if (join.scale == 1.0F && !join.norm) {
+  if (join.scale == 1.0F && join.residual_scale == 1.0F && !join.norm) {
     return projection(x, {.residual = residual});
   }
   return layers::join(residual, join, projection(x));
 }
 
 mx::array join(const mx::array& residual, const Join& join, const mx::array& y) {
+  if (join.residual_scale != 1.0F) {
+    return layers::join(residual * mx::array(join.residual_scale, residual.dtype()),
+                        {.norm = join.norm, .scale = join.scale}, y);
+  }
   if (join.scale != 1.0F) {
     const mx::array branch = join.norm ? (*join.norm)(y) : y;
     return residual + branch * mx::array(join.scale, branch.dtype());

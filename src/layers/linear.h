@@ -45,10 +45,11 @@ class Linear {
 };
 
 /// How the result of an attention or feed-forward part joins the residual stream:
-/// residual + scale * norm(y).
+/// residual_scale * residual + scale * norm(y).
 struct Join {
   std::optional<Norm> norm = {};
   float scale = 1.0F;
+  float residual_scale = 1.0F;
 };
 
 /// `residual` [T, D] joined by `projection` applied to `x`.

@@ -50,13 +50,15 @@ kernels::ElementFunction element_function(Activation activation) {
 mx::array Mlp::hidden(const mx::array& x, const Norm* norm) const {
   const bool gated = input.weights().size() == 2;
   const std::optional<kernels::Gate> gate =
-      gated ? fused_gate(activation) : std::optional<kernels::Gate>();
+      gated && gate_scale == 1.0F ? fused_gate(activation) : std::optional<kernels::Gate>();
   mx::array y = input(x, {.norm = norm, .gate = gate});
   if (!gate) {
     const kernels::ElementFunction function = learned ? *learned : element_function(activation);
     if (gated) {
       const std::vector<mx::array> halves = mx::split(y, 2, -1);
-      y = kernels::elementwise(halves[0], function, halves[1]);
+      const mx::array scaled =
+          gate_scale == 1.0F ? halves[0] : halves[0] * mx::array(gate_scale, y.dtype());
+      y = kernels::elementwise(scaled, function, halves[1]);
     } else {
       y = kernels::elementwise(y, function);
     }

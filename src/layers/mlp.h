@@ -16,6 +16,7 @@ struct Mlp {
   Activation activation;
   std::optional<kernels::ElementFunction> learned = {};  // xIELU's constants
   std::optional<Norm> hidden_norm = {};                  // of what `hidden` returns
+  float gate_scale = 1.0F;                               // on the gate, inside the activation
 
   /// norm(x) [T, D] up to the hidden layer, [T, hidden].
   mlx::core::array hidden(const mlx::core::array& x, const Norm* norm) const;

@@ -85,6 +85,9 @@ constexpr std::array inert_keys = {
     "use_cache",
 };
 
+/// How transformers writes a number that JSON does not have.
+const json infinity = {{"__float__", "Infinity"}};
+
 template <typename T>
 std::vector<T> list(const json& value) {
   return value.get<std::vector<T>>();
@@ -130,6 +133,10 @@ bool ConfigReader::contains(std::string_view key) const {
 
 bool ConfigReader::is_object(std::string_view key) const {
   return contains(key) && object_.find(key)->is_object();
+}
+
+bool ConfigReader::is_string(std::string_view key) const {
+  return contains(key) && object_.find(key)->is_string();
 }
 
 int ConfigReader::integer(std::string_view key, std::optional<int> fallback) const {
@@ -219,10 +226,18 @@ std::vector<double> ConfigReader::numbers(std::string_view key) const {
   if (value == nullptr) {
     return {};
   }
-  if (!value->is_array() || !std::ranges::all_of(*value, &json::is_number)) {
+  std::vector<double> numbers;
+  for (const json& element : value->is_array() ? *value : json()) {
+    if (element.is_number()) {
+      numbers.push_back(element.get<double>());
+    } else if (element == infinity) {
+      numbers.push_back(std::numeric_limits<double>::infinity());
+    }
+  }
+  if (!value->is_array() || numbers.size() != value->size()) {
     fail(key, "is " + value->dump() + ", expected a list of numbers");
   }
-  return list<double>(*value);
+  return numbers;
 }
 
 std::vector<std::string> ConfigReader::strings(std::string_view key) const {

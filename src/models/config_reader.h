@@ -29,13 +29,15 @@ class ConfigReader {
   double number(std::string_view key, std::optional<double> fallback = {}) const;
   bool boolean(std::string_view key, std::optional<bool> fallback = {}) const;
   std::string string(std::string_view key, std::optional<std::string> fallback = {}) const;
-  /// Empty when the key is absent. `integers` takes a single number for a list of one.
+  /// Empty when the key is absent. `integers` takes a single number for a list of one; `numbers`
+  /// takes transformers' {"__float__": "Infinity"} for infinity.
   std::vector<int> integers(std::string_view key) const;
   std::vector<double> numbers(std::string_view key) const;
   std::vector<std::string> strings(std::string_view key) const;
   /// The object under `key`, whose keys count as well; nothing when absent.
   std::optional<ConfigReader> object(std::string_view key) const;
   bool is_object(std::string_view key) const;
+  bool is_string(std::string_view key) const;
 
   /// The key must be absent, null, false or zero: what it would turn on is not supported.
   void require_off(std::string_view key) const;

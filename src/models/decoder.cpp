@@ -3,22 +3,35 @@
 #include <numeric>
 #include <utility>
 
+#include "models/load_recurrent.h"
+
 namespace espalier::models {
 namespace {
 
 namespace mx = mlx::core;
 
-/// Makes room for the batch's rows and says where each sequence's keys lie.
-std::shared_ptr<const layers::AttentionBatch> place_rows(const Batch& batch) {
-  auto rows = std::make_shared<layers::AttentionBatch>();
+/// Where the batch's rows find their sequences' states.
+struct BatchRows {
+  std::shared_ptr<const layers::AttentionBatch> attention;
+  std::shared_ptr<const layers::RecurrentBatch> recurrent;
+};
+
+/// Makes room for the batch's rows and says where each sequence's state lies.
+BatchRows place_rows(const Batch& batch) {
+  auto attention = std::make_shared<layers::AttentionBatch>();
+  auto recurrent = std::make_shared<layers::RecurrentBatch>();
   for (const Batch::Sequence& sequence : batch.sequences) {
     sequence.state->extend(sequence.rows);
-    rows->push_back({.first_row = sequence.first_row,
-                     .rows = sequence.rows,
-                     .position = sequence.state->length(),
-                     .block_table = sequence.state->block_table()});
+    attention->push_back({.first_row = sequence.first_row,
+                          .rows = sequence.rows,
+                          .position = sequence.state->length(),
+                          .block_table = sequence.state->block_table()});
+    recurrent->push_back({.first_row = sequence.first_row,
+                          .rows = sequence.rows,
+                          .position = sequence.state->length(),
+                          .slot = sequence.state->slot()});
   }
-  return rows;
+  return {.attention = std::move(attention), .recurrent = std::move(recurrent)};
 }
 
 /// The rows of x [T, D] whose logits are wanted.
@@ -35,17 +48,36 @@ const layers::Norm* pointer(const std::optional<layers::Norm>& norm) {
   return norm ? &*norm : nullptr;
 }
 
+bool keeps_kv(const Mixer& mixer) {
+  return std::holds_alternative<layers::Attention>(mixer) ||
+         std::holds_alternative<layers::LatentAttention>(mixer) ||
+         std::holds_alternative<layers::ParallelMixer>(mixer);
+}
+
+bool keeps_recurrent(const Mixer& mixer) {
+  return std::holds_alternative<layers::RecurrentMixer>(mixer) ||
+         std::holds_alternative<layers::ParallelMixer>(mixer);
+}
+
 /// The mixed rows of one layer, before its output matrix.
 struct Mix {
   const mx::array& x;
   const layers::Norm* norm;
-  kernels::KvLayer* kv;  // of attention layers
-  const std::shared_ptr<const layers::AttentionBatch>& rows;
+  kernels::KvLayer* kv;                // of layers with keys and values
+  kernels::RecurrentLayer* recurrent;  // of recurrent layers
+  const BatchRows& rows;
 
   mx::array operator()(const std::monostate&) const { return x; }
   template <class Attention>
   mx::array operator()(const Attention& part) const {
-    return part.attend(x, norm, *kv, rows);
+    return part.attend(x, norm, *kv, rows.attention);
+  }
+  mx::array operator()(const layers::RecurrentMixer& part) const {
+    const layers::RecurrentCall call{.state = *recurrent, .batch = rows.recurrent};
+    return std::visit([&](const auto& mixer) { return mixer.mix(x, norm, call); }, part);
+  }
+  mx::array operator()(const layers::ParallelMixer& part) const {
+    return part.mix(x, norm, *kv, rows.attention, {.state = *recurrent, .batch = rows.recurrent});
   }
 };
 
@@ -59,6 +91,13 @@ struct JoinMixed {
   template <class Attention>
   mx::array operator()(const Attention& part) const {
     return layers::join(stream, how, part.o_proj, mixed);
+  }
+  mx::array operator()(const layers::RecurrentMixer& part) const {
+    return std::visit(
+        [&](const auto& mixer) { return layers::join(stream, how, mixer.out_proj, mixed); }, part);
+  }
+  mx::array operator()(const layers::ParallelMixer& part) const {
+    return part.join(stream, how, mixed);
   }
 };
 
@@ -82,6 +121,10 @@ struct JoinFeedForward {
 mx::array finish_layer(const DecoderLayer& layer, const mx::array& x, const mx::array& mixed,
                        const mx::array* layer_input) {
   const mx::array after = std::visit(JoinMixed{x, layer.mixer_join, mixed}, layer.mixer);
+  if (layer.normed_residual) {
+    const mx::array normed = (*layer.mlp_norm)(after);
+    return std::visit(JoinFeedForward{normed, layer.mlp_join, normed, nullptr}, layer.feed_forward);
+  }
   mx::array y = std::visit(
       JoinFeedForward{after, layer.mlp_join, layer.parallel ? x : after, pointer(layer.mlp_norm)},
       layer.feed_forward);
@@ -94,6 +137,9 @@ mx::array finish_layer(const DecoderLayer& layer, const mx::array& x, const mx::
 /// Bytes of a part's packed weights.
 struct WeightBytes {
   std::size_t operator()(const std::monostate&) const { return 0; }
+  std::size_t operator()(const layers::RecurrentMixer& part) const {
+    return std::visit([](const auto& mixer) { return mixer.bytes(); }, part);
+  }
   std::size_t operator()(const layers::Mlp& part) const {
     return part.input.bytes() + part.down_proj.bytes();
   }
@@ -112,6 +158,9 @@ std::vector<state::KvLayerShape> Decoder::kv_layers() const {
   std::vector<state::KvLayerShape> shapes;
   for (const LayerDescriptor& layer : descriptor_.layers) {
     const auto* attention = std::get_if<AttentionDescriptor>(&layer.mixer);
+    if (const auto* both = std::get_if<ParallelMixerDescriptor>(&layer.mixer)) {
+      attention = &both->attention;
+    }
     if (attention != nullptr && !attention->shares_kv_of) {
       const int values = attention->value_dim > 0 ? attention->value_dim : attention->head_dim;
       shapes.push_back(
@@ -124,19 +173,37 @@ std::vector<state::KvLayerShape> Decoder::kv_layers() const {
   return shapes;
 }
 
+std::vector<state::RecurrentLayerShape> Decoder::recurrent_layers() const {
+  std::vector<state::RecurrentLayerShape> shapes;
+  for (const LayerDescriptor& layer : descriptor_.layers) {
+    if (const auto* mixer = std::get_if<RecurrentDescriptor>(&layer.mixer)) {
+      shapes.push_back(recurrent_state(*mixer));
+    } else if (const auto* both = std::get_if<ParallelMixerDescriptor>(&layer.mixer)) {
+      shapes.push_back(recurrent_state(both->mamba));
+    }
+  }
+  return shapes;
+}
+
 mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {
-  const std::shared_ptr<const layers::AttentionBatch> rows = place_rows(batch);
+  const BatchRows rows = place_rows(batch);
+  int recurrent_layer = 0;
   const mx::array tokens(batch.tokens.begin(), {static_cast<int>(batch.tokens.size())}, mx::int32);
-  mx::array x = embed(tokens, *rows);
+  mx::array x = embed(tokens, *rows.attention);
   std::vector<mx::array> layer_inputs;
   if (modules_.layer_inputs) {
     layer_inputs = (*modules_.layer_inputs)(tokens, x);
   }
   for (std::size_t i = 0; i < modules_.layers.size(); ++i) {
     const DecoderLayer& layer = modules_.layers[i];
-    const bool keeps_kv = !std::holds_alternative<std::monostate>(layer.mixer);
-    kernels::KvLayer* kv = keeps_kv ? &pool.layer(layer.kv_index) : nullptr;
-    mx::array mixed = std::visit(Mix{x, pointer(layer.mixer_norm), kv, rows}, layer.mixer);
+    if (layer.normed_residual) {
+      x = (*layer.mixer_norm)(x);
+    }
+    kernels::KvLayer* kv = keeps_kv(layer.mixer) ? &pool.layer(layer.kv_index) : nullptr;
+    kernels::RecurrentLayer* recurrent =
+        keeps_recurrent(layer.mixer) ? &pool.recurrent().layer(recurrent_layer++) : nullptr;
+    const layers::Norm* norm = layer.normed_residual ? nullptr : pointer(layer.mixer_norm);
+    mx::array mixed = std::visit(Mix{x, norm, kv, recurrent, rows}, layer.mixer);
     // Past the last layer's keys and values only the wanted rows matter.
     if (&layer == &modules_.layers.back()) {
       if (batch.logits_rows.empty()) {

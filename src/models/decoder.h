@@ -11,6 +11,8 @@
 #include "layers/latent_attention.h"
 #include "layers/layer_inputs.h"
 #include "layers/mlp.h"
+#include "layers/parallel_mixer.h"
+#include "layers/recurrent_mixer.h"
 #include "layers/weight_reader.h"
 #include "models/model.h"
 
@@ -19,7 +21,8 @@ namespace espalier::models {
 /// What mixes tokens in a layer. Each kind has
 ///   array mix(const array& x, const Norm* norm, ...) const;   // up to its output matrix
 /// and that matrix.
-using Mixer = std::variant<std::monostate, layers::Attention, layers::LatentAttention>;
+using Mixer = std::variant<std::monostate, layers::Attention, layers::LatentAttention,
+                           layers::RecurrentMixer, layers::ParallelMixer>;
 
 /// The other part of a layer.
 using FeedForward = std::variant<std::monostate, layers::Mlp, layers::Experts>;
@@ -36,6 +39,7 @@ struct DecoderLayer {
   int kv_index;  // of the pool's layer that holds the keys and values
   std::optional<layers::LayerInputGate> layer_input = {};
   std::optional<mlx::core::array> output_scale = {};  // one number, in the stream's type
+  bool normed_residual = false;                       // the stream goes on from the norms' results
 };
 
 /// A vector for each position, added to the embedding; position p takes row p + offset.
@@ -68,6 +72,7 @@ class Decoder : public Model {
 
   const Descriptor& descriptor() const override { return descriptor_; }
   std::vector<state::KvLayerShape> kv_layers() const override;
+  std::vector<state::RecurrentLayerShape> recurrent_layers() const override;
   mlx::core::array forward(const Batch& batch, state::KvPool& pool) override;
   std::size_t weight_bytes() const override;
 

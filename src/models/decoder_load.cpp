@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "models/decoder.h"
+#include "models/load_recurrent.h"
 #include "models/module_builder.h"
 
 namespace espalier::models {
@@ -22,6 +23,15 @@ struct MixerLoader {
   }
   Mixer operator()(const LatentAttentionDescriptor& part) const {
     return load_latent_attention(builder, part, prefix);
+  }
+  Mixer operator()(const RecurrentDescriptor& part) const {
+    return load_recurrent(builder, part, prefix);
+  }
+  Mixer operator()(const ParallelMixerDescriptor& part) const {
+    return layers::ParallelMixer{.attention = load_attention(builder, part.attention, prefix),
+                                 .mamba = load_mamba2(builder, part.mamba, prefix),
+                                 .attention_scale = part.attention_scale,
+                                 .mamba_scale = part.mamba_scale};
   }
 };
 
@@ -63,20 +73,25 @@ DecoderLayer load_layer(ModuleBuilder& builder, const LayerDescriptor& part,
   const auto norm = [&](const std::optional<NormDescriptor>& norm, const std::string& name) {
     return builder.stream_norm(norm, prefix + name);
   };
+  const NormedResidualDescriptor factors =
+      part.normed_residual.value_or(NormedResidualDescriptor{1.0F, 1.0F});
   return {.mixer_norm = norm(part.attention_norm, names.attention_norm),
           .mixer = std::visit(MixerLoader{builder, prefix}, part.mixer),
           .mixer_join = {.norm = norm(part.attention_post_norm, names.attention_post_norm),
-                         .scale = part.residual_scale},
+                         .scale = part.residual_scale * part.mixer_scale,
+                         .residual_scale = factors.mixer_factor},
           .mlp_norm = norm(part.mlp_norm, names.mlp_norm),
           .feed_forward = std::visit(FeedForwardLoader{builder, prefix, index}, part.feed_forward),
           .mlp_join = {.norm = norm(part.mlp_post_norm, names.mlp_post_norm),
-                       .scale = part.residual_scale},
+                       .scale = part.residual_scale * part.mlp_scale,
+                       .residual_scale = factors.mlp_factor},
           .parallel = part.parallel,
           .kv_index = kv_index,
           .layer_input = load_layer_input(builder, part, prefix),
           .output_scale = part.output_scale ? std::optional(layers::to_array(builder.weights().flat(
                                                   prefix + names.output_scale, 1)))
-                                            : std::nullopt};
+                                            : std::nullopt,
+          .normed_residual = part.normed_residual.has_value()};
 }
 
 /// The pool's layer of each decoder layer: its own, or that of the layer whose keys it shares.
@@ -88,9 +103,11 @@ std::vector<int> kv_indices(const Descriptor& descriptor) {
     if (attention != nullptr && attention->shares_kv_of) {
       indices.push_back(indices.at(static_cast<std::size_t>(*attention->shares_kv_of)));
     } else {
-      const bool latent = std::holds_alternative<LatentAttentionDescriptor>(layer.mixer);
+      const bool keeps_kv = attention != nullptr ||
+                            std::holds_alternative<LatentAttentionDescriptor>(layer.mixer) ||
+                            std::holds_alternative<ParallelMixerDescriptor>(layer.mixer);
       indices.push_back(next);
-      next += attention != nullptr || latent ? 1 : 0;
+      next += keeps_kv ? 1 : 0;
     }
   }
   return indices;

@@ -8,6 +8,7 @@
 
 #include "layers/activation.h"
 #include "layers/router_rule.h"
+#include "models/recurrent_descriptor.h"
 
 namespace espalier::models {
 
@@ -97,9 +98,18 @@ struct LatentAttentionDescriptor {
   bool bias = false;    // of the matrices that read the stream, and of the output's
 };
 
+/// Attention and Mamba 2 side by side (Falcon-H1): both read the same rows, and the stream gets
+/// scale * result of each.
+struct ParallelMixerDescriptor {
+  AttentionDescriptor attention;
+  Mamba2Descriptor mamba;
+  float attention_scale = 1.0F;
+  float mamba_scale = 1.0F;
+};
+
 /// What mixes tokens in a layer; nothing where a layer has none.
-using MixerDescriptor =
-    std::variant<std::monostate, AttentionDescriptor, LatentAttentionDescriptor>;
+using MixerDescriptor = std::variant<std::monostate, AttentionDescriptor, LatentAttentionDescriptor,
+                                     RecurrentDescriptor, ParallelMixerDescriptor>;
 
 /// Gated, down(activation(x Wg) * (x Wu)), or plain, down(activation(x Wu)).
 struct MlpDescriptor {
@@ -108,6 +118,7 @@ struct MlpDescriptor {
   bool gated = true;
   bool bias = false;
   std::optional<NormDescriptor> hidden_norm = {};  // before the down matrix
+  float gate_scale = 1.0F;                         // on x Wg, inside the activation
 };
 
 /// How a token chooses its experts and weighs them.
@@ -149,6 +160,12 @@ struct LayerInputDescriptor {
   NormDescriptor norm;  // of the vector and of what is added
 };
 
+/// A layer that goes on from its norms' results: stream = factor * norm(stream) + part (MiniMax).
+struct NormedResidualDescriptor {
+  float mixer_factor;
+  float mlp_factor;
+};
+
 /// Mixer and feed-forward part of one layer. Each part reads the stream through its norm and adds
 /// to it scale * post_norm(part).
 struct LayerDescriptor {
@@ -159,6 +176,9 @@ struct LayerDescriptor {
   std::optional<NormDescriptor> mlp_norm = {};
   std::optional<NormDescriptor> mlp_post_norm = {};
   float residual_scale = 1.0F;
+  float mixer_scale = 1.0F;  // besides, on one part alone
+  float mlp_scale = 1.0F;
+  std::optional<NormedResidualDescriptor> normed_residual = {};
   /// Both parts read the stream as it was before the layer, instead of one after the other.
   bool parallel = false;
   std::optional<LayerInputDescriptor> layer_input = {};
@@ -232,6 +252,7 @@ struct TensorNames {
   std::string output_scale = {};  // a whole name
   LatentNames latent = {};
   LayerInputNames layer_input = {};
+  std::string recurrent = {};  // what the names of a recurrent mixer's tensors begin with
   ExpertNames experts = {};
 };
 

@@ -31,6 +31,8 @@ class Model {
   virtual const Descriptor& descriptor() const = 0;
   /// One entry per attention layer, in the pool's layer order.
   virtual std::vector<state::KvLayerShape> kv_layers() const = 0;
+  /// One entry per recurrent layer, in the pool's layer order.
+  virtual std::vector<state::RecurrentLayerShape> recurrent_layers() const { return {}; }
   /// Extends each sequence's state by its rows and returns f32 logits [logits_rows, V],
   /// unevaluated: evaluating them writes the pool. A batch without logits rows is evaluated before
   /// this returns.

@@ -164,7 +164,8 @@ layers::Mlp load_mlp(ModuleBuilder& builder, const MlpDescriptor& part, const st
   const std::vector<int> inputs(part.gated ? 2 : 1, part.hidden);
   layers::Mlp module{.input = builder.linear(prefix, input, inputs, width, part.bias),
                      .down_proj = builder.linear(prefix, {down}, {width}, part.hidden, part.bias),
-                     .activation = part.activation};
+                     .activation = part.activation,
+                     .gate_scale = part.gate_scale};
   if (part.hidden_norm) {
     module.hidden_norm =
         builder.norm(*part.hidden_norm, prefix + builder.names().mlp_hidden_norm, part.hidden);

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "models/print_recurrent.h"
+
 namespace espalier::models {
 namespace {
 
@@ -129,11 +131,22 @@ json describe(const LatentAttentionDescriptor& part) {
   return {{"latent_attention", std::move(result)}};
 }
 
+json describe(const RecurrentDescriptor& part) { return to_json(part); }
+
+json describe(const ParallelMixerDescriptor& part) {
+  json result = describe(part.attention);
+  result.update(to_json(RecurrentDescriptor(part.mamba)));
+  add(result, "attention_scale", part.attention_scale, 1.0F);
+  add(result, "mamba_scale", part.mamba_scale, 1.0F);
+  return {{"parallel_mixers", std::move(result)}};
+}
+
 json describe(const MlpDescriptor& part) {
   json result = {
       {"hidden", part.hidden}, {"activation", name_of(part.activation)}, {"gated", part.gated}};
   add(result, "bias", part.bias);
   add(result, "hidden_norm", part.hidden_norm);
+  add(result, "gate_scale", part.gate_scale, 1.0F);
   return {{"mlp", std::move(result)}};
 }
 
@@ -186,6 +199,12 @@ json describe(const LayerDescriptor& layer) {
   result.update(std::visit(part, layer.feed_forward));
   add(result, "mlp_post_norm", layer.mlp_post_norm);
   add(result, "residual_scale", layer.residual_scale, 1.0F);
+  add(result, "mixer_scale", layer.mixer_scale, 1.0F);
+  add(result, "mlp_scale", layer.mlp_scale, 1.0F);
+  if (layer.normed_residual) {
+    result["normed_residual"] = {{"mixer_factor", number(layer.normed_residual->mixer_factor)},
+                                 {"mlp_factor", number(layer.normed_residual->mlp_factor)}};
+  }
   add(result, "parallel", layer.parallel);
   if (layer.layer_input) {
     result["layer_input"] = {{"size", layer.layer_input->size},

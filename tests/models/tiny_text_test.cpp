@@ -130,7 +130,10 @@ class TinyText : public testing::TestWithParam<const char*> {
     reference_ = read_reference(checkpoint);
     model_ = load_model(checkpoint, {.dtype = mx::float32});
     constexpr int blocks = 16;
-    pool_ = std::make_unique<state::KvPool>(model_->kv_layers(), blocks, mx::float32);
+    constexpr int slots = 3;
+    pool_ = std::make_unique<state::KvPool>(
+        model_->kv_layers(), blocks, mx::float32,
+        state::RecurrentOptions{.layers = model_->recurrent_layers(), .slots = slots});
   }
 
   std::size_t vocabulary() const {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "kernels/recurrence.h"
+#include "layers/linear.h"
+#include "mlx/mlx.h"
+
+namespace espalier::layers {
+
+using RecurrentBatch = kernels::RecurrentBatch;
+
+/// Where a recurrent mixer works: its layer's state, and the batch's rows.
+struct RecurrentCall {
+  kernels::RecurrentLayer& state;
+  const std::shared_ptr<const RecurrentBatch>& batch;
+};
+
+/// Columns [first, first + count) of x [T, D], without gaps.
+mlx::core::array columns(const mlx::core::array& x, int first, int count);
+
+/// x * sigmoid(x)
+mlx::core::array silu(const mlx::core::array& x);
+
+/// ln(1 + e^x)
+mlx::core::array softplus(const mlx::core::array& x);
+
+/// RMS norm over each of `groups` equal parts of the rows of x [T, D], f32; `weight` [D] may be
+/// absent.
+mlx::core::array group_rms_norm(const mlx::core::array& x, int groups, float eps,
+                                const std::optional<mlx::core::array>& weight);
+
+}  // namespace espalier::layers

@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "models/families/dense.h"
+#include "models/families/families.h"
+#include "models/families/recurrent.h"
+
+namespace espalier::models {
+namespace {
+
+float multiplier(const ConfigReader& config, std::string_view key) {
+  return static_cast<float>(config.number(key, 1));
+}
+
+/// A list of `count` multipliers, all 1 when absent.
+std::vector<double> multipliers(const ConfigReader& config, std::string_view key,
+                                std::size_t count) {
+  std::vector<double> values = config.numbers(key);
+  if (values.empty()) {
+    values.assign(count, 1.0);
+  }
+  if (values.size() != count) {
+    config.fail(key, "must be a list of " + std::to_string(count) + " numbers");
+  }
+  return values;
+}
+
+Mamba2Descriptor read_mixer(const ConfigReader& config, int width) {
+  const int channels = config.integer("mamba_d_ssm", config.integer("mamba_expand", 2) * width);
+  Mamba2Descriptor mamba = read_mamba2_part(config, channels);
+  mamba.output_bias = config.boolean("projectors_bias", false);
+  if (config.boolean("mamba_rms_norm", false)) {
+    mamba.output_norm =
+        Mamba2Descriptor::OutputNorm{.eps = static_cast<float>(config.number("rms_norm_eps")),
+                                     .groups = mamba.groups,
+                                     .before_gate = config.boolean("mamba_norm_before_gate", true)};
+  }
+  config.ignore("mamba_norm_before_gate");
+  const float input = multiplier(config, "ssm_in_multiplier");
+  if (mamba.input_bias && input != 1.0F) {
+    config.fail("ssm_in_multiplier", "is not supported together with mamba_proj_bias");
+  }
+  const std::vector<double> sections =
+      multipliers(config, "ssm_multipliers", mamba.input_scales.size());
+  std::ranges::transform(sections, mamba.input_scales.begin(),
+                         [&](double scale) { return static_cast<float>(scale) * input; });
+  return mamba;
+}
+
+}  // namespace
+
+// Attention and Mamba 2 side by side in every layer, with a multiplier at every turn.
+Descriptor read_falcon_h1(ConfigReader& config) {
+  Descriptor decoder = dense_decoder(config);
+  set_pre_norms(decoder, rms_norm(config));
+  set_rope(decoder, read_rope(config));
+  set_activation(decoder, read_activation(config, "hidden_act"));
+  require_silu(config, "hidden_act");
+  set_attention_bias(decoder, config.boolean("attention_bias", false));
+  set_mlp_bias(decoder, config.boolean("mlp_bias", false));
+  decoder.names.final_norm = "model.final_layernorm";
+  decoder.names.mlp_norm = "pre_ff_layernorm";
+  decoder.names.mlp_input = {"feed_forward.gate_proj", "feed_forward.up_proj"};
+  decoder.names.mlp_down = "feed_forward.down_proj";
+  decoder.names.recurrent = "mamba.";
+  decoder.embedding_scale = multiplier(config, "embedding_multiplier");
+  decoder.logit_scale = multiplier(config, "lm_head_multiplier");
+  const Mamba2Descriptor mamba = read_mixer(config, decoder.width);
+  // Attention's input is multiplied: so are queries, keys and values.
+  const float input = multiplier(config, "attention_in_multiplier");
+  if (config.boolean("attention_bias", false) && input != 1.0F) {
+    config.fail("attention_in_multiplier", "is not supported together with attention_bias");
+  }
+  const std::vector<double> mlp = multipliers(config, "mlp_multipliers", 2);
+  for (LayerDescriptor& layer : decoder.layers) {
+    AttentionDescriptor attention = layer.attention();
+    attention.scale *= input * input * multiplier(config, "key_multiplier");
+    layer.mlp().gate_scale = static_cast<float>(mlp[0]);
+    layer.mlp_scale = static_cast<float>(mlp[1]);
+    layer.mixer = ParallelMixerDescriptor{
+        .attention = attention,
+        .mamba = mamba,
+        .attention_scale = input * multiplier(config, "attention_out_multiplier"),
+        .mamba_scale = multiplier(config, "ssm_out_multiplier")};
+  }
+  ignore_keys(config, {"num_logits_to_keep"});
+  return decoder;
+}
+
+}  // namespace espalier::models

@@ -1,0 +1,102 @@
+#include <limits>
+
+#include "models/families/dense.h"
+#include "models/families/families.h"
+#include "models/families/recurrent.h"
+
+namespace espalier::models {
+namespace {
+
+/// Layers that are a norm and a mixer, nothing else.
+Descriptor mamba_decoder(ConfigReader& config, const RecurrentDescriptor& mixer) {
+  Descriptor decoder = recurrent_decoder(config);
+  const NormDescriptor norm = rms_norm(config, "layer_norm_epsilon");
+  decoder.final_norm = norm;
+  decoder.layers.assign(static_cast<std::size_t>(config.integer("num_hidden_layers")),
+                        {.mixer = mixer, .feed_forward = std::monostate(), .attention_norm = norm});
+  decoder.names.embedding = "backbone.embeddings";
+  decoder.names.final_norm = "backbone.norm_f";
+  decoder.names.head = "lm_head";
+  decoder.names.layers = "backbone.layers.";
+  decoder.names.attention_norm = "norm";
+  decoder.names.recurrent = "mixer.";
+  require_silu(config, "hidden_act");
+  // How weights are drawn, and which kernels compute.
+  ignore_keys(config, {"rescale_prenorm_residual",
+                       "residual_in_fp32",
+                       "time_step_floor",
+                       "time_step_init_scheme",
+                       "time_step_max",
+                       "time_step_min",
+                       "time_step_scale",
+                       "use_associative_scan",
+                       "use_mambapy",
+                       "use_falcon_mambapy",
+                       "fused_add_norm",
+                       "rms_norm",
+                       "ssm_cfg",
+                       "chunk_size",
+                       "num_attention_heads",
+                       "num_key_value_heads",
+                       "intermediate_size",
+                       "d_inner",
+                       "d_model",
+                       "n_layer",
+                       "num_heads_per_layer",
+                       "pad_vocab_size_multiple",
+                       "norm_before_gate"});
+  return decoder;
+}
+
+MambaDescriptor mamba_mixer(const ConfigReader& config) {
+  const int width = config.integer("hidden_size");
+  return {.channels = static_cast<int>(config.number("expand", 2) * width),
+          .states = config.integer("state_size", 16),
+          .time_rank = integer_or_auto(config, "time_step_rank", (width + 15) / 16),
+          .convolution = {.taps = config.integer("conv_kernel", 4),
+                          .bias = config.boolean("use_conv_bias", true)},
+          .bias = config.boolean("use_bias", false)};
+}
+
+}  // namespace
+
+Descriptor read_mamba(ConfigReader& config) { return mamba_decoder(config, mamba_mixer(config)); }
+
+// Mamba with norms without weights on time step, B and C.
+Descriptor read_falcon_mamba(ConfigReader& config) {
+  MambaDescriptor mixer = mamba_mixer(config);
+  mixer.parameter_norms = MambaDescriptor::ParameterNorms{
+      .eps = static_cast<float>(config.number("mixer_rms_eps", 1e-6)), .weights = false};
+  return mamba_decoder(config, mixer);
+}
+
+Descriptor read_mamba2(ConfigReader& config) {
+  config.set_defaults({{"tie_word_embeddings", false}});
+  const int heads = config.integer("num_heads", 128);
+  const int head_dim = config.integer("head_dim", 64);
+  const int groups = config.integer("n_groups", 8);
+  const double channels = config.number("expand", 2) * config.integer("hidden_size");
+  if (heads * head_dim != channels || groups < 1 || heads % groups != 0) {
+    config.fail("num_heads", "does not fit the other sizes");
+  }
+  const std::vector<double> limits = config.numbers("time_step_limit");
+  const bool bias = config.boolean("use_bias", false);
+  ignore_keys(config, {"time_step_rank"});
+  return mamba_decoder(
+      config,
+      Mamba2Descriptor{.heads = heads,
+                       .head_dim = head_dim,
+                       .groups = groups,
+                       .states = config.integer("state_size", 128),
+                       .convolution = {.taps = config.integer("conv_kernel", 4),
+                                       .bias = config.boolean("use_conv_bias", true)},
+                       .input_bias = bias,
+                       .output_bias = bias,
+                       .least_step = limits.empty() ? 0.0F : static_cast<float>(limits.front()),
+                       .most_step = limits.empty() ? std::numeric_limits<float>::infinity()
+                                                   : static_cast<float>(limits.back()),
+                       .output_norm = Mamba2Descriptor::OutputNorm{
+                           .eps = static_cast<float>(config.number("layer_norm_epsilon"))}});
+}
+
+}  // namespace espalier::models

@@ -1,0 +1,103 @@
+#include "models/print_recurrent.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace espalier::models {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+/// Infinity is no JSON number.
+json number(float value) { return std::isfinite(value) ? json(value) : json("infinity"); }
+
+json describe(const ConvolutionDescriptor& part) {
+  json result = {{"taps", part.taps}};
+  if (part.bias) {
+    result["bias"] = true;
+  }
+  return result;
+}
+
+json describe(const MambaDescriptor& part) {
+  json result = {{"channels", part.channels},
+                 {"states", part.states},
+                 {"time_rank", part.time_rank},
+                 {"convolution", describe(part.convolution)}};
+  if (part.bias) {
+    result["bias"] = true;
+  }
+  if (part.parameter_norms) {
+    result["parameter_norms"] = {{"eps", number(part.parameter_norms->eps)},
+                                 {"weights", part.parameter_norms->weights}};
+  }
+  return {{"mamba", std::move(result)}};
+}
+
+json describe(const Mamba2Descriptor& part) {
+  json result = {{"heads", part.heads},
+                 {"head_dim", part.head_dim},
+                 {"groups", part.groups},
+                 {"states", part.states},
+                 {"convolution", describe(part.convolution)},
+                 {"steps", {number(part.least_step), number(part.most_step)}}};
+  if (part.input_bias || part.output_bias) {
+    result["bias"] = {{"input", part.input_bias}, {"output", part.output_bias}};
+  }
+  if (part.output_norm) {
+    result["output_norm"] = {{"eps", number(part.output_norm->eps)},
+                             {"groups", part.output_norm->groups},
+                             {"before_gate", part.output_norm->before_gate}};
+  }
+  if (std::ranges::any_of(part.input_scales, [](float scale) { return scale != 1.0F; })) {
+    result["input_scales"] = part.input_scales;
+  }
+  return {{"mamba2", std::move(result)}};
+}
+
+json describe(const GatedDeltaDescriptor& part) {
+  json result = {{"key_heads", part.key_heads},
+                 {"key_dim", part.key_dim},
+                 {"value_heads", part.value_heads},
+                 {"value_dim", part.value_dim},
+                 {"taps", part.taps},
+                 {"norm_eps", number(part.norm_eps)}};
+  if (part.rate_scale != 1.0F) {
+    result["rate_scale"] = part.rate_scale;
+  }
+  return {{"gated_delta", std::move(result)}};
+}
+
+json describe(const KimiDeltaDescriptor& part) {
+  return {{"kimi_delta",
+           {{"heads", part.heads},
+            {"head_dim", part.head_dim},
+            {"taps", part.taps},
+            {"norm_eps", number(part.norm_eps)}}}};
+}
+
+json describe(const RgLruDescriptor& part) {
+  return {{"rg_lru", {{"channels", part.channels}, {"heads", part.heads}, {"taps", part.taps}}}};
+}
+
+json describe(const ShortConvolutionDescriptor& part) {
+  return {{"short_convolution",
+           {{"channels", part.channels}, {"convolution", describe(part.convolution)}}}};
+}
+
+json describe(const LightningDescriptor& part) {
+  return {{"lightning_attention",
+           {{"heads", part.heads},
+            {"head_dim", part.head_dim},
+            {"first_decay_rate", number(part.decay_rates.front())},
+            {"last_decay_rate", number(part.decay_rates.back())}}}};
+}
+
+}  // namespace
+
+json to_json(const RecurrentDescriptor& part) {
+  return std::visit([](const auto& kind) { return describe(kind); }, part);
+}
+
+}  // namespace espalier::models
