@@ -94,9 +94,13 @@ std::shared_ptr<const server::protocol::ServedModel> load_served_model(
   served->created = unix_time();
   // Both take their time and neither needs the other.
   auto text = std::async(std::launch::async, [&] { load_text(*served, model.path, tool_dialect); });
-  auto engine = generation::Engine::load(model.path, options);
+  if (generation::Embedder::holds(model.path)) {
+    served->embedder = generation::Embedder::load(model.path, options);
+    served->engine = generation::refuse_generation(served->embedder->info().model);
+  } else {
+    served->engine = generation::Engine::load(model.path, options);
+  }
   text.get();
-  served->engine = std::move(engine);
   served->grammars = grammar::make_compiler(
       served->text.tokenizer, served->engine->info().vocabulary, served->text.end_tokens);
   return served;

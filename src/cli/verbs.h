@@ -21,6 +21,7 @@ void add_logits(CLI::App& app, Action& action);
 void add_perplexity(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
+void add_embed(CLI::App& app, Action& action);
 void add_ls(CLI::App& app, Action& action);
 
 }  // namespace espalier::cli

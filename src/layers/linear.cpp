@@ -37,12 +37,18 @@ std::size_t Linear::bytes() const {
 mx::array join(const mx::array& residual, const Join& join, const Linear& projection,
                const mx::array& x) {
   if (join.scale == 1.0F && join.residual_scale == 1.0F && !join.norm) {
-    return projection(x, {.residual = residual});
+    const mx::array sum = projection(x, {.residual = residual});
+    return join.sum_norm ? (*join.sum_norm)(sum) : sum;
   }
   return layers::join(residual, join, projection(x));
 }
 
 mx::array join(const mx::array& residual, const Join& join, const mx::array& y) {
+  if (join.sum_norm) {
+    Join plain = join;
+    plain.sum_norm.reset();
+    return (*join.sum_norm)(layers::join(residual, plain, y));
+  }
   if (join.residual_scale != 1.0F) {
     return layers::join(residual * mx::array(join.residual_scale, residual.dtype()),
                         {.norm = join.norm, .scale = join.scale}, y);

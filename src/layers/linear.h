@@ -45,11 +45,12 @@ class Linear {
 };
 
 /// How the result of an attention or feed-forward part joins the residual stream:
-/// residual_scale * residual + scale * norm(y).
+/// sum_norm(residual_scale * residual + scale * norm(y)).
 struct Join {
   std::optional<Norm> norm = {};
   float scale = 1.0F;
   float residual_scale = 1.0F;
+  std::optional<Norm> sum_norm = {};
 };
 
 /// `residual` [T, D] joined by `projection` applied to `x`.

@@ -26,11 +26,35 @@ constexpr std::array ignorable = {
     Ignorable{"attn.masked_bias", "a causal mask"},
     Ignorable{".attention.bias", "a causal mask"},
     Ignorable{"attention.masked_bias", "a causal mask"},
+    Ignorable{"self_attn.slope_rate", "computed from the configuration"},
+    Ignorable{"self_attn.query_decay", "computed from the configuration"},
+    Ignorable{"self_attn.key_decay", "computed from the configuration"},
+    Ignorable{"self_attn.diagonal_decay", "computed from the configuration"},
+    Ignorable{"embeddings.position_ids", "the numbers from 0 on"},
+    Ignorable{"pooler.dense.weight", "pre-training's view of the first token"},
+    Ignorable{"pooler.dense.bias", "pre-training's view of the first token"},
+};
+
+/// What may lie in a file unread by the beginning of its name.
+struct IgnorableGroup {
+  std::string_view prefix;
+  std::string_view reason;
+};
+
+constexpr std::array ignorable_groups = {
+    IgnorableGroup{"mtp.", "drafts tokens ahead"},
+    IgnorableGroup{"cls.predictions.", "guesses masked words"},
+    IgnorableGroup{"cls.seq_relationship.", "guesses whether sentences follow one another"},
 };
 
 bool is_ignorable(const std::string& name, const Descriptor& descriptor) {
   // Some checkpoints store a tied head a second time.
   if (descriptor.tied_head && name == descriptor.names.head + ".weight") {
+    return true;
+  }
+  if (std::ranges::any_of(ignorable_groups, [&](const IgnorableGroup& group) {
+        return name.starts_with(group.prefix);
+      })) {
     return true;
   }
   return std::ranges::any_of(ignorable,

@@ -38,6 +38,8 @@ class ConfigReader {
   std::optional<ConfigReader> object(std::string_view key) const;
   bool is_object(std::string_view key) const;
   bool is_string(std::string_view key) const;
+  /// How many keys there are.
+  int size() const { return static_cast<int>(object_.size()); }
 
   /// The key must be absent, null, false or zero: what it would turn on is not supported.
   void require_off(std::string_view key) const;

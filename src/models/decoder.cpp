@@ -76,6 +76,9 @@ struct Mix {
     const layers::RecurrentCall call{.state = *recurrent, .batch = rows.recurrent};
     return std::visit([&](const auto& mixer) { return mixer.mix(x, norm, call); }, part);
   }
+  mx::array operator()(const layers::EncoderAttention& part) const {
+    return part.attend(x, norm, *rows.attention);
+  }
   mx::array operator()(const layers::ParallelMixer& part) const {
     return part.mix(x, norm, *kv, rows.attention, {.state = *recurrent, .batch = rows.recurrent});
   }
@@ -185,11 +188,12 @@ std::vector<state::RecurrentLayerShape> Decoder::recurrent_layers() const {
   return shapes;
 }
 
-mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {
+mx::array Decoder::run(const Batch& batch, state::KvPool& pool,
+                       const std::vector<int>& wanted) const {
   const BatchRows rows = place_rows(batch);
   int recurrent_layer = 0;
   const mx::array tokens(batch.tokens.begin(), {static_cast<int>(batch.tokens.size())}, mx::int32);
-  mx::array x = embed(tokens, *rows.attention);
+  mx::array x = embed(batch, *rows.attention);
   std::vector<mx::array> layer_inputs;
   if (modules_.layer_inputs) {
     layer_inputs = (*modules_.layer_inputs)(tokens, x);
@@ -206,14 +210,14 @@ mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {
     mx::array mixed = std::visit(Mix{x, norm, kv, recurrent, rows}, layer.mixer);
     // Past the last layer's keys and values only the wanted rows matter.
     if (&layer == &modules_.layers.back()) {
-      if (batch.logits_rows.empty()) {
+      if (wanted.empty()) {
         mx::eval(mixed);
         break;
       }
-      x = wanted_rows(x, batch.logits_rows);
-      mixed = wanted_rows(mixed, batch.logits_rows);
+      x = wanted_rows(x, wanted);
+      mixed = wanted_rows(mixed, wanted);
       for (mx::array& input : layer_inputs) {
-        input = wanted_rows(input, batch.logits_rows);
+        input = wanted_rows(input, wanted);
       }
     }
     x = finish_layer(layer, x, mixed, layer_inputs.empty() ? nullptr : &layer_inputs[i]);
@@ -221,10 +225,22 @@ mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {
   for (const Batch::Sequence& sequence : batch.sequences) {
     sequence.state->advance(sequence.rows);
   }
+  return x;
+}
+
+mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {
+  const mx::array x = run(batch, pool, batch.logits_rows);
   return batch.logits_rows.empty() ? mx::zeros({0, descriptor_.vocabulary}) : logits(x);
 }
 
-mx::array Decoder::embed(const mx::array& tokens, const layers::AttentionBatch& rows) const {
+mx::array Decoder::hidden(const Batch& batch, state::KvPool& pool) const {
+  std::vector<int> all(batch.tokens.size());
+  std::iota(all.begin(), all.end(), 0);
+  return modules_.final_norm(run(batch, pool, all));
+}
+
+mx::array Decoder::embed(const Batch& batch, const layers::AttentionBatch& rows) const {
+  const mx::array tokens(batch.tokens.begin(), {static_cast<int>(batch.tokens.size())}, mx::int32);
   mx::array x = kernels::embedding(tokens, modules_.embedding, descriptor_.embedding_scale, dtype_);
   if (modules_.positions) {
     std::vector<std::int32_t> positions(tokens.size());
@@ -235,6 +251,12 @@ mx::array Decoder::embed(const mx::array& tokens, const layers::AttentionBatch& 
     }
     const mx::array indices(positions.begin(), {static_cast<int>(positions.size())}, mx::int32);
     x = x + kernels::embedding(indices, modules_.positions->table, 1.0F, dtype_);
+  }
+  if (modules_.token_types) {
+    std::vector<std::int32_t> types = batch.token_types;
+    types.resize(batch.tokens.size(), 0);
+    const mx::array indices(types.begin(), {static_cast<int>(types.size())}, mx::int32);
+    x = x + kernels::embedding(indices, *modules_.token_types, 1.0F, dtype_);
   }
   return modules_.embedding_norm ? (*modules_.embedding_norm)(x) : x;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "layers/attention.h"
+#include "layers/encoder_attention.h"
 #include "layers/expert_cache.h"
 #include "layers/experts.h"
 #include "layers/latent_attention.h"
@@ -22,7 +23,7 @@ namespace espalier::models {
 ///   array mix(const array& x, const Norm* norm, ...) const;   // up to its output matrix
 /// and that matrix.
 using Mixer = std::variant<std::monostate, layers::Attention, layers::LatentAttention,
-                           layers::RecurrentMixer, layers::ParallelMixer>;
+                           layers::RecurrentMixer, layers::ParallelMixer, layers::EncoderAttention>;
 
 /// The other part of a layer.
 using FeedForward = std::variant<std::monostate, layers::Mlp, layers::Experts>;
@@ -52,6 +53,7 @@ struct LearnedPositions {
 struct DecoderModules {
   kernels::PackedMatrix embedding;
   std::optional<LearnedPositions> positions;
+  std::optional<kernels::PackedMatrix> token_types;
   std::optional<layers::Norm> embedding_norm;
   std::optional<layers::LayerInputs> layer_inputs;
   std::vector<DecoderLayer> layers;
@@ -74,10 +76,16 @@ class Decoder : public Model {
   std::vector<state::KvLayerShape> kv_layers() const override;
   std::vector<state::RecurrentLayerShape> recurrent_layers() const override;
   mlx::core::array forward(const Batch& batch, state::KvPool& pool) override;
+  /// The stream of all rows behind the final norm, [T, width], unevaluated; extends the states as
+  /// `forward` does. `logits_rows` are not looked at.
+  mlx::core::array hidden(const Batch& batch, state::KvPool& pool) const;
   std::size_t weight_bytes() const override;
 
  private:
-  mlx::core::array embed(const mlx::core::array& tokens, const layers::AttentionBatch& rows) const;
+  mlx::core::array embed(const Batch& batch, const layers::AttentionBatch& rows) const;
+  /// The stream behind the last layer of the wanted rows; evaluated when there are none.
+  mlx::core::array run(const Batch& batch, state::KvPool& pool,
+                       const std::vector<int>& wanted) const;
   mlx::core::array logits(const mlx::core::array& x) const;
 
   Descriptor descriptor_;

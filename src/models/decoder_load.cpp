@@ -24,6 +24,9 @@ struct MixerLoader {
   Mixer operator()(const LatentAttentionDescriptor& part) const {
     return load_latent_attention(builder, part, prefix);
   }
+  Mixer operator()(const EncoderAttentionDescriptor& part) const {
+    return load_encoder_attention(builder, part, prefix);
+  }
   Mixer operator()(const RecurrentDescriptor& part) const {
     return load_recurrent(builder, part, prefix);
   }
@@ -75,23 +78,29 @@ DecoderLayer load_layer(ModuleBuilder& builder, const LayerDescriptor& part,
   };
   const NormedResidualDescriptor factors =
       part.normed_residual.value_or(NormedResidualDescriptor{1.0F, 1.0F});
-  return {.mixer_norm = norm(part.attention_norm, names.attention_norm),
-          .mixer = std::visit(MixerLoader{builder, prefix}, part.mixer),
-          .mixer_join = {.norm = norm(part.attention_post_norm, names.attention_post_norm),
-                         .scale = part.residual_scale * part.mixer_scale,
-                         .residual_scale = factors.mixer_factor},
-          .mlp_norm = norm(part.mlp_norm, names.mlp_norm),
-          .feed_forward = std::visit(FeedForwardLoader{builder, prefix, index}, part.feed_forward),
-          .mlp_join = {.norm = norm(part.mlp_post_norm, names.mlp_post_norm),
-                       .scale = part.residual_scale * part.mlp_scale,
-                       .residual_scale = factors.mlp_factor},
-          .parallel = part.parallel,
-          .kv_index = kv_index,
-          .layer_input = load_layer_input(builder, part, prefix),
-          .output_scale = part.output_scale ? std::optional(layers::to_array(builder.weights().flat(
-                                                  prefix + names.output_scale, 1)))
-                                            : std::nullopt,
-          .normed_residual = part.normed_residual.has_value()};
+  DecoderLayer layer{
+      .mixer_norm = norm(part.attention_norm, names.attention_norm),
+      .mixer = std::visit(MixerLoader{builder, prefix}, part.mixer),
+      .mixer_join = {.norm = norm(part.attention_post_norm, names.attention_post_norm),
+                     .scale = part.residual_scale * part.mixer_scale,
+                     .residual_scale = factors.mixer_factor},
+      .mlp_norm = norm(part.mlp_norm, names.mlp_norm),
+      .feed_forward = std::visit(FeedForwardLoader{builder, prefix, index}, part.feed_forward),
+      .mlp_join = {.norm = norm(part.mlp_post_norm, names.mlp_post_norm),
+                   .scale = part.residual_scale * part.mlp_scale,
+                   .residual_scale = factors.mlp_factor},
+      .parallel = part.parallel,
+      .kv_index = kv_index,
+      .layer_input = load_layer_input(builder, part, prefix),
+      .output_scale = part.output_scale ? std::optional(layers::to_array(builder.weights().flat(
+                                              prefix + names.output_scale, 1)))
+                                        : std::nullopt,
+      .normed_residual = part.normed_residual.has_value()};
+  if (part.norms_take_sums) {
+    std::swap(layer.mixer_join.norm, layer.mixer_join.sum_norm);
+    std::swap(layer.mlp_join.norm, layer.mlp_join.sum_norm);
+  }
+  return layer;
 }
 
 /// The pool's layer of each decoder layer: its own, or that of the layer whose keys it shares.
@@ -145,6 +154,11 @@ DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& 
                                                  descriptor.positions->rows, descriptor.width),
                          .offset = descriptor.positions->offset};
   }
+  std::optional<kernels::PackedMatrix> token_types;
+  if (descriptor.token_types > 0) {
+    token_types =
+        weights.matrix(names.token_types + ".weight", descriptor.token_types, descriptor.width);
+  }
   std::vector<DecoderLayer> layers;
   const std::vector<int> kv = kv_indices(descriptor);
   for (std::size_t i = 0; i < descriptor.layers.size(); ++i) {
@@ -163,6 +177,7 @@ DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& 
   }
   return {.embedding = std::move(embedding),
           .positions = std::move(positions),
+          .token_types = std::move(token_types),
           .embedding_norm = builder.stream_norm(descriptor.embedding_norm, names.embedding_norm),
           .layer_inputs = load_layer_inputs(builder),
           .layers = std::move(layers),

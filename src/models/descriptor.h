@@ -98,6 +98,19 @@ struct LatentAttentionDescriptor {
   bool bias = false;    // of the matrices that read the stream, and of the output's
 };
 
+/// Attention of an encoder: each row sees its whole sequence, before and after it.
+struct EncoderAttentionDescriptor {
+  int heads;
+  int kv_heads;
+  int head_dim;
+  float scale;
+  int reach = 0;  // rows further away are not seen; 0: all are
+  bool qkv_bias = false;
+  bool output_bias = false;
+  std::optional<NormDescriptor> qk_norm = {};  // each head by itself
+  std::optional<RopeDescriptor> rope = {};
+};
+
 /// Attention and Mamba 2 side by side (Falcon-H1): both read the same rows, and the stream gets
 /// scale * result of each.
 struct ParallelMixerDescriptor {
@@ -108,8 +121,9 @@ struct ParallelMixerDescriptor {
 };
 
 /// What mixes tokens in a layer; nothing where a layer has none.
-using MixerDescriptor = std::variant<std::monostate, AttentionDescriptor, LatentAttentionDescriptor,
-                                     RecurrentDescriptor, ParallelMixerDescriptor>;
+using MixerDescriptor =
+    std::variant<std::monostate, AttentionDescriptor, LatentAttentionDescriptor,
+                 RecurrentDescriptor, ParallelMixerDescriptor, EncoderAttentionDescriptor>;
 
 /// Gated, down(activation(x Wg) * (x Wu)), or plain, down(activation(x Wu)).
 struct MlpDescriptor {
@@ -179,6 +193,7 @@ struct LayerDescriptor {
   float mixer_scale = 1.0F;  // besides, on one part alone
   float mlp_scale = 1.0F;
   std::optional<NormedResidualDescriptor> normed_residual = {};
+  bool norms_take_sums = false;  // the post norms take the sums of stream and part (BERT)
   /// Both parts read the stream as it was before the layer, instead of one after the other.
   bool parallel = false;
   std::optional<LayerInputDescriptor> layer_input = {};
@@ -228,6 +243,7 @@ struct LatentNames {
 struct TensorNames {
   std::string embedding;
   std::string positions = {};
+  std::string token_types = {};
   std::string embedding_norm = {};
   std::string final_norm;
   std::string head;
@@ -270,6 +286,7 @@ struct Descriptor {
   int context;         // positions the model was made for
   float embedding_scale = 1.0F;
   std::optional<LearnedPositionsDescriptor> positions = {};
+  int token_types = 0;  // vectors for the parts of a pair of texts, added to the embedding
   std::optional<NormDescriptor> embedding_norm = {};
   bool tied_head = false;
   bool head_bias = false;

@@ -1,7 +1,4 @@
-#include <fstream>
-#include <iterator>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "arrays/gguf.h"
@@ -10,6 +7,8 @@
 #include "base/error.h"
 #include "layers/weight_reader.h"
 #include "models/audit.h"
+#include "models/checkpoint.h"
+#include "models/classifier.h"
 #include "models/config_reader.h"
 #include "models/decoder.h"
 #include "models/gguf_reader.h"
@@ -22,42 +21,6 @@ namespace espalier::models {
 namespace {
 
 namespace mx = mlx::core;
-
-/// Python writes a bare Infinity, which JSON does not have; transformers 5 writes an object
-/// instead.
-std::string spell_out_infinity(const std::string& text) {
-  constexpr std::string_view bare = "Infinity";
-  std::string result;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (!quoted && text.compare(i, bare.size(), bare) == 0) {
-      result += R"({"__float__": "Infinity"})";
-      i += bare.size() - 1;
-      continue;
-    }
-    if (quoted && text[i] == '\\' && i + 1 < text.size()) {
-      result += text[i++];
-    } else if (text[i] == '"') {
-      quoted = !quoted;
-    }
-    result += text[i];
-  }
-  return result;
-}
-
-ConfigReader open_config(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw base::LoadError(path.string() + ": cannot be opened.");
-  }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  try {
-    return ConfigReader(path.string(), nlohmann::json::parse(spell_out_infinity(text)));
-  } catch (const nlohmann::json::parse_error& error) {
-    throw base::LoadError(path.string() + ": not valid JSON at byte " + std::to_string(error.byte) +
-                          ".");
-  }
-}
 
 mx::Dtype checkpoint_dtype(const ConfigReader& config) {
   const std::string name = config.string("dtype", config.string("torch_dtype", "float32"));
@@ -101,6 +64,10 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadO
   if (std::filesystem::is_directory(path)) {
     ConfigReader config = open_config(path / "config.json");
     Descriptor descriptor = describe_model(config);
+    if (is_encoder(descriptor.family) || read_classifier(config)) {
+      throw base::LoadError(path.string() +
+                            ": the model gives embeddings or scores; it generates no text.");
+    }
     layers::WeightReader weights(arrays::open_safetensors_folder(path));
     return build(std::move(descriptor), weights, checkpoint_dtype(config), options);
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layers/attention.h"
+#include "layers/encoder_attention.h"
 #include "layers/expert_cache.h"
 #include "layers/experts.h"
 #include "layers/latent_attention.h"
@@ -70,6 +71,9 @@ class ModuleBuilder {
 
 layers::Attention load_attention(ModuleBuilder& builder, const AttentionDescriptor& part,
                                  const std::string& prefix);
+layers::EncoderAttention load_encoder_attention(ModuleBuilder& builder,
+                                                const EncoderAttentionDescriptor& part,
+                                                const std::string& prefix);
 /// `input` and `down` are the names of the matrices.
 layers::Mlp load_mlp(ModuleBuilder& builder, const MlpDescriptor& part, const std::string& prefix,
                      const std::vector<std::string>& input, const std::string& down);

@@ -133,6 +133,21 @@ json describe(const LatentAttentionDescriptor& part) {
 
 json describe(const RecurrentDescriptor& part) { return to_json(part); }
 
+json describe(const EncoderAttentionDescriptor& part) {
+  json result = {{"heads", part.heads},
+                 {"kv_heads", part.kv_heads},
+                 {"head_dim", part.head_dim},
+                 {"scale", number(part.scale)}};
+  add(result, "reach", part.reach);
+  add(result, "qkv_bias", part.qkv_bias);
+  add(result, "output_bias", part.output_bias);
+  add(result, "qk_norm", part.qk_norm);
+  if (part.rope) {
+    result["rope"] = describe(*part.rope);
+  }
+  return {{"encoder_attention", std::move(result)}};
+}
+
 json describe(const ParallelMixerDescriptor& part) {
   json result = describe(part.attention);
   result.update(to_json(RecurrentDescriptor(part.mamba)));
@@ -199,6 +214,7 @@ json describe(const LayerDescriptor& layer) {
   result.update(std::visit(part, layer.feed_forward));
   add(result, "mlp_post_norm", layer.mlp_post_norm);
   add(result, "residual_scale", layer.residual_scale, 1.0F);
+  add(result, "norms_take_sums", layer.norms_take_sums);
   add(result, "mixer_scale", layer.mixer_scale, 1.0F);
   add(result, "mlp_scale", layer.mlp_scale, 1.0F);
   if (layer.normed_residual) {
@@ -243,6 +259,7 @@ json to_json(const Descriptor& descriptor) {
     result["positions"] = {{"rows", descriptor.positions->rows},
                            {"offset", descriptor.positions->offset}};
   }
+  add(result, "token_types", descriptor.token_types);
   add(result, "embedding_norm", descriptor.embedding_norm);
   json layers = json::object();
   for (std::size_t first = 0; first < descriptor.layers.size();) {

@@ -19,6 +19,7 @@ constexpr std::array families = {
     Family{"apertus", "", read_apertus, nullptr},
     Family{"arcee", "", read_arcee, nullptr},
     Family{"bamba", "", read_bamba, nullptr},
+    Family{"bert", "", read_bert, nullptr},
     Family{"bitnet", "", read_bitnet, nullptr},
     Family{"bloom", "", read_bloom, nullptr},
     Family{"cohere", "", read_cohere, nullptr},
@@ -73,10 +74,12 @@ constexpr std::array families = {
     Family{"ministral3", "", read_ministral3, nullptr},
     Family{"mistral", "", read_mistral, nullptr},
     Family{"mixtral", "", read_mixtral, nullptr},
+    Family{"modernbert", "", read_modernbert, nullptr},
     Family{"mpt", "", read_mpt, nullptr},
     Family{"nanochat", "", read_nanochat, nullptr},
     Family{"nemotron", "", read_nemotron, nullptr},
     Family{"nemotron_h", "", read_nemotron_h, nullptr},
+    Family{"nomic_bert", "", read_nomic_bert, nullptr},
     Family{"olmo", "", read_olmo, nullptr},
     Family{"olmo2", "", read_olmo2, nullptr},
     Family{"olmo3", "", read_olmo2, nullptr},
@@ -94,12 +97,14 @@ constexpr std::array families = {
     Family{"qwen3_moe", "qwen3moe", read_qwen3_moe, read_qwen3_moe},
     Family{"qwen3_next", "", read_qwen3_next, nullptr},
     Family{"recurrent_gemma", "", read_recurrent_gemma, nullptr},
+    Family{"roberta", "", read_roberta, nullptr},
     Family{"seed_oss", "", read_seed_oss, nullptr},
     Family{"smollm3", "smollm3", read_smollm3, read_smollm3},
     Family{"solar_open", "", read_solar_open, nullptr},
     Family{"stablelm", "", read_stablelm, nullptr},
     Family{"starcoder2", "", read_starcoder2, nullptr},
     Family{"vaultgemma", "", read_vaultgemma, nullptr},
+    Family{"xlm-roberta", "", read_roberta, nullptr},
     Family{"youtu", "", read_youtu, nullptr},
 };
 
@@ -140,6 +145,12 @@ std::size_t distance(std::string_view a, std::string_view b) {
 }
 
 }  // namespace
+
+bool is_encoder(std::string_view model_type) {
+  constexpr std::array<std::string_view, 5> encoders = {"bert", "modernbert", "nomic_bert",
+                                                        "roberta", "xlm-roberta"};
+  return std::ranges::find(encoders, model_type) != encoders.end();
+}
 
 Descriptor describe_model(ConfigReader& config) {
   const std::string name = config.string("model_type");

@@ -18,6 +18,9 @@ struct Family {
   Descriptor (*from_gguf)(const GgufReader& file);
 };
 
+/// Whether a `model_type` is an encoder, which gives embeddings or scores instead of text.
+bool is_encoder(std::string_view model_type);
+
 /// Describes the model that `config.json` or GGUF metadata names, and checks that every setting
 /// was understood. Throws `LoadError`; for an unknown architecture it lists the nearest supported
 /// ones.

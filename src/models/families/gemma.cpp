@@ -127,6 +127,27 @@ Descriptor read_vaultgemma(ConfigReader& config) {
   return decoder;
 }
 
+namespace {
+
+/// An embedding model's layers, which see what follows too: sliding ones half a window each way.
+void see_both_ways(Descriptor& decoder) {
+  for (LayerDescriptor& layer : decoder.layers) {
+    const AttentionDescriptor attention = layer.attention();
+    layer.mixer = EncoderAttentionDescriptor{
+        .heads = attention.heads,
+        .kv_heads = attention.kv_heads,
+        .head_dim = attention.head_dim,
+        .scale = attention.scale,
+        .reach = attention.window / 2,
+        .qkv_bias = attention.qkv_bias,
+        .output_bias = attention.output_bias,
+        .qk_norm = attention.qk_norm ? std::optional(attention.qk_norm->norm) : std::nullopt,
+        .rope = attention.rope};
+  }
+}
+
+}  // namespace
+
 Descriptor read_gemma3(ConfigReader& config) {
   config.set_defaults({{"hidden_activation", "gelu_pytorch_tanh"},
                        {"max_position_embeddings", 131072},
@@ -147,6 +168,9 @@ Descriptor read_gemma3(ConfigReader& config) {
   }
   set_gemma3(decoder, offset_norm(config), read_rope(config, "full_attention", 1e6), local_rope);
   read_scores(config, decoder);
+  if (config.boolean("use_bidirectional_attention", false)) {
+    see_both_ways(decoder);
+  }
   return decoder;
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "server/openai/embedding_parameters.h"
 #include "server/openai/text_parameters.h"
 #include "server/protocol/chat_messages.h"
 
@@ -308,6 +309,7 @@ std::vector<protocol::ParameterRow> list_parameters() {
   append_rows(rows, "/v1/chat/completions", chat_rules());
   append_rows(rows, "/v1/completions", completion_rules());
   append_rows(rows, "/apply-template", template_rules());
+  append_embedding_rows(rows);
   append_text_rows(rows);
   return rows;
 }

@@ -6,6 +6,8 @@ void add_routes(http::Router& router, const protocol::ModelSlot& slot) {
   for (const std::string prefix : {"/v1", ""}) {
     router.add("POST", prefix + "/chat/completions", chat_handler(slot));
     router.add("POST", prefix + "/completions", completion_handler(slot));
+    router.add("POST", prefix + "/embeddings", embedding_handler(slot));
+    router.add("POST", prefix + "/rerank", rerank_handler(slot));
     router.add("GET", prefix + "/models", model_list_handler(slot));
     router.add("GET", prefix + "/models/*", model_handler(slot));
   }

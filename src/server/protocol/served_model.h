@@ -11,6 +11,7 @@
 #include "chat/template.h"
 #include "chat/template_style.h"
 #include "generation/bundle.h"
+#include "generation/embedder.h"
 #include "generation/engine.h"
 #include "grammar/grammar.h"
 
@@ -26,8 +27,9 @@ struct ServedModel {
   std::unordered_set<std::string> special_names;            // of the tokenizer
   chat::TemplateStyle style;                             // how the model writes reasoning and calls
   std::unordered_set<tokenizer::TokenId> markup_tokens;  // special tokens that it does so with
-  std::shared_ptr<generation::Engine> engine;
   std::shared_ptr<grammar::Compiler> grammars;
+  std::shared_ptr<generation::Engine> engine;      // one that refuses where there is an embedder
+  std::shared_ptr<generation::Embedder> embedder;  // null: the model generates text
 
   /// Throws `RequestError` 404 `model_not_found` unless `name` is empty, `local`, `default` or one
   /// of this model's.
