@@ -1,4 +1,4 @@
-"""Tool calls: the verb over the reference cases, and the server through the real client."""
+"""Tool calls: the verb over the reference cases, and forced calls of the real model through the real client."""
 
 import json
 
@@ -17,11 +17,49 @@ TOOLS = [
         "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}},
 ]
 MESSAGES = [{"role": "user", "content": "What is the weather in Paris?"}]
+SEEDS = range(3)
 
 
 @pytest.fixture(scope="session")
 def client(server):
     return openai.OpenAI(base_url=server.base_url + "/v1", api_key="none", max_retries=0)
+
+
+def check_call(name: str, arguments: str):
+    values = json.loads(arguments)
+    if name == "get_time":
+        assert values == {}
+        return
+    assert name == "get_weather"
+    assert set(values) >= {"location", "unit"} and set(values) <= {"location", "unit", "days"}
+    assert isinstance(values["location"], str)
+    assert values["unit"] in ("celsius", "fahrenheit")
+    assert values.get("days", 1) in range(1, 10)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_required_calls_are_valid(client, seed):
+    answer = client.chat.completions.create(
+        model="local", messages=MESSAGES, tools=TOOLS, tool_choice="required", seed=seed,
+        parallel_tool_calls=False, max_tokens=200)
+    choice = answer.choices[0]
+    assert choice.finish_reason == "tool_calls", choice
+    assert choice.message.content is None
+    [call] = choice.message.tool_calls
+    assert call.id and call.type == "function"
+    check_call(call.function.name, call.function.arguments)
+
+
+def test_named_function_streams_its_name_first(client):
+    chunks = list(client.chat.completions.create(
+        model="local", messages=MESSAGES, tools=TOOLS, seed=1, stream=True, max_tokens=200,
+        parallel_tool_calls=False,
+        tool_choice={"type": "function", "function": {"name": "get_weather"}}))
+    deltas = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+    assert deltas[0].function.name == "get_weather" and deltas[0].id
+    assert len(deltas) > 2
+    check_call("get_weather", "".join(delta.function.arguments or "" for delta in deltas))
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
 def test_conversation_goes_on_after_a_call(client):

@@ -163,26 +163,14 @@ struct PreparedChat {
   StreamOptions streaming;
   bool logprobs = false;
   protocol::AnswerReading reading;
+  std::string prompt_end;
+  std::optional<int> reasoning_budget;
+  protocol::ToolOptions tools;
 };
-
-/// The reasoning that goes before a constrained answer: none where the model does not reason.
-std::optional<grammar::Reasoning> reasoning_before(const chat::TemplateStyle& style,
-                                                   std::string_view prompt) {
-  const chat::ReasoningMarks& marks = style.reasoning;
-  if (!style.reasons || marks.open.empty() || marks.close.empty()) return std::nullopt;
-  const bool opened = chat::opens_reasoning(prompt, marks);
-  return grammar::Reasoning{.open = opened ? std::string() : marks.open.front(),
-                            .close = marks.close.front()};
-}
 
 PreparedChat prepare_chat(const ServedModel& model, const std::string& body) {
   ChatRequest request = parse_chat(protocol::parse_body(body), model.text.sampling_defaults);
   model.check_name(request.generation.model);
-  if (request.chat.tools.choice == protocol::ToolChoice::required) {
-    throw base::RequestError(400, "unsupported_parameter",
-                             "'tool_choice' is not supported unless it is 'auto' or 'none'.",
-                             "tool_choice");
-  }
   const auto pieces = protocol::render_chat(model, request.chat);
   std::string prompt = protocol::join_pieces(pieces);
   constexpr std::size_t end_length = 512;
@@ -192,20 +180,34 @@ PreparedChat prepare_chat(const ServedModel& model, const std::string& body) {
                                    {encode_pieces(*model.text.tokenizer, pieces)}),
       .streaming = request.streaming,
       .logprobs = request.generation.logprobs >= 0,
-      .reading = protocol::read_answers(model, request.chat.tools, prompt)};
+      .reading = protocol::read_answers(model, request.chat.tools, prompt),
+      .prompt_end = std::move(prompt),
+      .reasoning_budget = request.reasoning_budget,
+      .tools = std::move(request.chat.tools)};
   prepared.run.kept_special = model.markup_tokens;
-  if (prepared.run.constraint) {
-    prepared.run.constraint->grammar.reasoning = reasoning_before(model.style, prompt);
-  }
   return prepared;
+}
+
+/// Grammars take some milliseconds to compile.
+void compile_grammars(const ServedModel& model, PreparedChat& prepared) {
+  protocol::add_call_grammar(model, prepared.tools, prepared.prompt_end, prepared.run);
+  protocol::compile_grammar(model, prepared.run);
+  if (prepared.reasoning_budget) {
+    protocol::limit_reasoning(model, *prepared.reasoning_budget, prepared.prompt_end, prepared.run);
+  }
+}
+
+bool has_grammar(const PreparedChat& prepared) {
+  return prepared.run.constraint || prepared.reasoning_budget ||
+         prepared.tools.choice == protocol::ToolChoice::required;
 }
 
 asio::awaitable<void> handle_chat(http::Exchange& exchange, const protocol::ModelSlot& slot) {
   const auto model = slot.get();
   PreparedChat prepared =
       co_await offload(exchange, [&] { return prepare_chat(*model, exchange.request().body); });
-  if (prepared.run.constraint) {
-    co_await on_worker(exchange, [&] { protocol::compile_grammar(*model, prepared.run); });
+  if (has_grammar(prepared)) {
+    co_await on_worker(exchange, [&] { compile_grammars(*model, prepared); });
   }
   protocol::GenerationRun run(model, std::move(prepared.run), co_await asio::this_coro::executor);
   ChatFormat format(*model->text.tokenizer, prepared.logprobs, std::move(prepared.reading),

@@ -127,6 +127,17 @@ void add_tool_rules(ParameterRules<Target>& rules, protocol::ChatInput& (*chat)(
   add("function_call", "the older form of tool_choice", protocol::read_function_call);
 }
 
+void read_reasoning_budget(const Parameter& parameter, ChatDraft& draft) {
+  const auto tokens = static_cast<int>(parameter.integer(-1, std::numeric_limits<int>::max()));
+  std::optional<int>& budget = draft.request.reasoning_budget;
+  if (tokens < 0) return;
+  if (budget && *budget != tokens) {
+    parameter.refuse("is another limit than the one given under another name");
+  }
+  budget = tokens;
+  draft.request.chat.template_variables["thinking_budget"] = tokens;
+}
+
 void add_chat_refusals(ParameterRules<ChatDraft>& rules) {
   const auto refuse = [&rules](const char* name, const char* note, std::vector<Json> neutral) {
     rules.push_back(refused<ChatDraft>(name, note, std::move(neutral)));
@@ -138,9 +149,6 @@ void add_chat_refusals(ParameterRules<ChatDraft>& rules) {
   refuse("verbosity", "the model has no such control", {"medium"});
   refuse("web_search_options", "there is no web search", {});
   refuse("moderation", "there is no moderation", {});
-  refuse("thinking_token_budget", "reasoning budgets are not there yet", {-1});
-  refuse("thinking_budget", "reasoning budgets are not there yet", {-1});
-  refuse("thinking_budget_tokens", "reasoning budgets are not there yet", {-1});
   refuse("thinking", "use 'chat_template_kwargs'", {});
   refuse("reasoning_format", "reasoning comes as reasoning_content", {"auto", "deepseek"});
   refuse("chat_template", "the model's own template is used", {});
@@ -174,6 +182,11 @@ ParameterRules<ChatDraft> chat_rules() {
                                     [](const Parameter& parameter, ChatDraft& draft) {
                                       draft.request.chat.tools.parallel = parameter.boolean();
                                     }));
+  for (const char* name :
+       {"thinking_budget_tokens", "thinking_token_budget", "thinking_budget", "reasoning_budget"}) {
+    rules.push_back(mapped<ChatDraft>(name, "most tokens of the reasoning; -1 for no limit",
+                                      read_reasoning_budget));
+  }
   rules.push_back(
       accepted<ChatDraft>("prompt_cache_key", "a reused prefix never changes an answer"));
   rules.push_back(

@@ -22,6 +22,7 @@ struct ChatRequest {
   protocol::GenerationOptions generation;
   StreamOptions streaming;
   protocol::ChatInput chat;
+  std::optional<int> reasoning_budget;  // tokens
 };
 
 /// A prompt of `/v1/completions`: text or token ids.
