@@ -154,15 +154,16 @@ class GrammarWriter {
     for (std::size_t i = 0; i < tools_.tools().size(); ++i) {
       const Tool& tool = tools_.tools()[i];
       if (!options_.only.empty() && tool.name != options_.only) continue;
-      const std::string rule = "call_" + std::to_string(i);
+      const std::string rule = std::string("call_") + std::to_string(i);
       calls += (calls.empty() ? "" : " | ") + rule;
       add_rule(rule, text(form_.open) + quoted(tool.name) + text(form_.name_end) +
                          arguments(tool, std::to_string(i)) + text(form_.close));
     }
-    const std::string more =
-        options_.parallel && !form_.single ? " (" + text(form_.separator) + "call)*" : "";
-    std::string start =
-        "start: " + thought() + text(form_.begin) + "call" + more + text(form_.end) + "\n";
+    const std::string more = options_.parallel && !form_.single
+                                 ? std::string(" (") + text(form_.separator) + "call)*"
+                                 : "";
+    std::string start = std::string("start: ") + thought() + text(form_.begin) + "call" + more +
+                        text(form_.end) + "\n";
     return start + "call: " + calls + "\n" + rules_ + "NUMBER: /[0-9]{1,3}/\nID: /[a-z0-9]{10}/\n";
   }
 
@@ -177,8 +178,8 @@ class GrammarWriter {
   /// Where reasoning has the form of a message, it may go before the call.
   std::string thought() {
     if (form_.dialect != "gptoss_harmony") return {};
-    return "(" + text("<|channel|>analysis<|message|>") + free_text("<|end|>", "thought") +
-           text("<|start|>assistant") + ")? ";
+    return std::string("(") + text("<|channel|>analysis<|message|>") +
+           free_text("<|end|>", "thought") + text("<|start|>assistant") + ")? ";
   }
 
   static std::string quoted(std::string_view literal) {
@@ -220,7 +221,7 @@ class GrammarWriter {
 
   std::string arguments(const Tool& tool, const std::string& number) {
     Json schema = schema_of(tool);
-    if (form_.arguments == ArgumentForm::json) return "%json " + schema.dump() + " ";
+    if (form_.arguments == ArgumentForm::json) return std::string("%json ") + schema.dump() + " ";
     const Json properties = schema.value("properties", Json::object());
     const Json required = schema.value("required", Json::array());
     std::vector<std::pair<std::string, bool>> members;
@@ -288,7 +289,7 @@ class GrammarWriter {
         value[definitions] = schema[definitions];
       }
     }
-    body += "%json " + value.dump() + " ";
+    body += std::string("%json ") + value.dump() + " ";
     return tagged ? body + text(closing) : body;
   }
 

@@ -211,7 +211,7 @@ std::string calls_text(const Json& calls) {
     Json entry = {{"name", called.at("name")},
                   {"arguments", called.value("arguments", Json::object())}};
     if (!text.empty()) text += "\n";
-    text += "<tool_call>\n" + entry.dump() + "\n</tool_call>";
+    text += std::string("<tool_call>\n") + entry.dump() + "\n</tool_call>";
   }
   return text;
 }
@@ -265,9 +265,9 @@ Json describe_tools(const Json& messages, const ToolSet& tools, const TemplateSt
       message["content"] = content + calls_text(message["tool_calls"]);
       message.erase("tool_calls");
     } else if (message.value("role", "") == "tool") {
-      message = {
-          {"role", "user"},
-          {"content", "<tool_response>\n" + message.value("content", "") + "\n</tool_response>"}};
+      message = {{"role", "user"},
+                 {"content", std::string("<tool_response>\n") + message.value("content", "") +
+                                 "\n</tool_response>"}};
     }
   }
   return adapted;
