@@ -176,8 +176,12 @@ TEST(LoadTokenizer, NamesWhatIsMissingOrMalformed) {
 }
 
 TEST(BuildTokenizer, NamesAnUnknownPreTokenizer) {
+  GgufVocabulary vocabulary;
+  vocabulary.model = "gpt2";
+  vocabulary.pre = "nonesuch";
+  vocabulary.tokens = {"a"};
   try {
-    build_tokenizer({.model = "gpt2", .pre = "nonesuch", .tokens = {"a"}}, "model.gguf");
+    build_tokenizer(vocabulary, "model.gguf");
     FAIL() << "built";
   } catch (const base::LoadError& error) {
     const std::string text = error.what();
