@@ -65,6 +65,8 @@ void add_model_options(CLI::App& verb, ModelOptions& options, bool model_require
           "what quantized weights are multiplied with: int8, int15 or f32 (default: int8 for "
           "GGUF, int15 for MLX schemes)")
       ->check(CLI::IsMember({"int8", "int15", "f32"}));
+  verb.add_flag("--check-weights", options.engine.check_weights,
+                "refuse weights that are infinite or not numbers");
   verb.add_option("--kv-type", options.engine.kv_type,
                   "type of the stored keys and values: f16, "
                   "bf16 or f32 (default: f16)")

@@ -7,9 +7,10 @@ namespace espalier::cli {
 
 std::unique_ptr<models::Model> load_offline_model(const ModelOptions& options) {
   if (options.engine.threads) base::set_compute_threads(*options.engine.threads);
-  return models::load_model(
-      hub::resolve(options.model).path,
-      generation::parse_load_options(options.engine.dtype, options.engine.activations));
+  models::LoadOptions load =
+      generation::parse_load_options(options.engine.dtype, options.engine.activations);
+  load.check_weights = options.engine.check_weights;
+  return models::load_model(hub::resolve(options.model).path, load);
 }
 
 }  // namespace espalier::cli

@@ -8,7 +8,8 @@
 namespace espalier::generation {
 std::unique_ptr<Engine> Engine::load(const std::filesystem::path& path,
                                      const EngineOptions& options) {
-  const models::LoadOptions load = parse_load_options(options.dtype, options.activations);
+  models::LoadOptions load = parse_load_options(options.dtype, options.activations);
+  load.check_weights = options.check_weights;
   if (options.threads) {
     base::set_compute_threads(*options.threads);
   }

@@ -26,6 +26,8 @@ struct EngineOptions {
   std::string dtype = {};
   /// "int8", "int15" or "f32"; empty: what suits the weights.
   std::string activations = {};
+  /// Refuse weights that are infinite or not numbers.
+  bool check_weights = false;
 };
 
 /// What the loaded model is, for listings and defaults. Plain data.

@@ -36,7 +36,9 @@ bool is_file(const fs::path& path) {
 
 bool is_gguf(const fs::path& path) { return path.extension() == ".gguf" && is_file(path); }
 
-bool is_checkpoint(const fs::path& path) { return is_file(path / "config.json"); }
+bool is_checkpoint(const fs::path& path) {
+  return is_file(path / "config.json") || is_file(path / "params.json");
+}
 
 /// What a folder holds, sorted; empty when it cannot be read.
 std::vector<fs::path> children(const fs::path& folder) {

@@ -261,6 +261,24 @@ using BandAffine5 = BandAffine<4, 1>;
 using BandAffine6 = BandAffine<4, 2>;
 using BandAffine8 = BandAffine<8, 0>;
 
+/// Quantiles of the normal distribution, as the NF4 format of bitsandbytes (MIT) has them.
+alignas(64) inline constexpr float nf4_values[16] = {-1.0F,
+                                                     -0.6961928009986877F,
+                                                     -0.5250730514526367F,
+                                                     -0.39491748809814453F,
+                                                     -0.28444138169288635F,
+                                                     -0.18477343022823334F,
+                                                     -0.09105003625154495F,
+                                                     0.0F,
+                                                     0.07958029955625534F,
+                                                     0.16093020141124725F,
+                                                     0.24611230194568634F,
+                                                     0.33791524171829224F,
+                                                     0.44070982933044434F,
+                                                     0.5626170039176941F,
+                                                     0.7229568362236023F,
+                                                     1.0F};
+
 /// Codes that are floats, which integer products cannot take.
 template <CodeKind kind, int bits>
 struct BandFloat : QuantizedBand<bits, 0> {

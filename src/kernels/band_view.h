@@ -40,24 +40,6 @@ inline typename V::Float half_of_e8m0(typename V::Int bits) {
   return V::as_float(V::max_int(normal, subnormal));
 }
 
-/// Quantiles of the normal distribution, as the NF4 format of bitsandbytes (MIT) has them.
-alignas(64) inline constexpr float nf4_values[16] = {-1.0F,
-                                                     -0.6961928009986877F,
-                                                     -0.5250730514526367F,
-                                                     -0.39491748809814453F,
-                                                     -0.28444138169288635F,
-                                                     -0.18477343022823334F,
-                                                     -0.09105003625154495F,
-                                                     0.0F,
-                                                     0.07958029955625534F,
-                                                     0.16093020141124725F,
-                                                     0.24611230194568634F,
-                                                     0.33791524171829224F,
-                                                     0.44070982933044434F,
-                                                     0.5626170039176941F,
-                                                     0.7229568362236023F,
-                                                     1.0F};
-
 /// A quantization block of a band, seen by `V::width` of its rows.
 template <class V, class Format>
 struct BlockView {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "arrays/tensor_file.h"
@@ -78,6 +79,9 @@ mlx::core::array linear_ops(const mlx::core::array& x, const std::vector<PackedM
 
 /// The matrix as f32 [N, K].
 mlx::core::array unpack(const PackedMatrix& weight);
+
+/// Row and column of a value that is infinite or not a number, if there is one.
+std::optional<std::pair<int, int>> find_non_finite(const PackedMatrix& weight);
 
 /// Rows of the table for int32 `tokens` [T], times `scale`: [T, K] in `dtype`. Ids are the caller's
 /// to check.

@@ -1,7 +1,10 @@
 #include "kernels/packed_matrix.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -266,6 +269,39 @@ mx::array unpack(const PackedMatrix& weight) {
     }
   });
   return result;
+}
+
+std::optional<std::pair<int, int>> find_non_finite(const PackedMatrix& weight) {
+  const BandMatrix matrix(weight);
+  const auto& format = linear_cpu().format(matrix.type);
+  constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+  std::atomic<std::int64_t> first_found = none;
+  base::TileCounter tiles(matrix.bands());
+  base::compute_pool().run([&](int) {
+    std::vector<float> panel(static_cast<std::size_t>(piece_inputs) * band_rows);
+    for (std::size_t band; tiles.next(band);) {
+      for (int first = 0; first < matrix.columns; first += piece_inputs) {
+        const int count = std::min(piece_inputs, matrix.columns - first);
+        const int index = static_cast<int>(band);
+        format.dequantize(matrix.shape(), matrix.band(weight.data, index), first, count,
+                          panel.data());
+        for (int i = 0; i < count * band_rows; ++i) {
+          const std::int64_t row = static_cast<std::int64_t>(band) * band_rows + i % band_rows;
+          if (!std::isfinite(panel[i]) && row < matrix.rows) {
+            const std::int64_t place = row * matrix.columns + first + i / band_rows;
+            std::int64_t known = first_found;
+            while (place < known && !first_found.compare_exchange_weak(known, place)) {
+            }
+          }
+        }
+      }
+    }
+  });
+  if (first_found == none) {
+    return std::nullopt;
+  }
+  return std::pair(static_cast<int>(first_found / matrix.columns),
+                   static_cast<int>(first_found % matrix.columns));
 }
 
 }  // namespace espalier::kernels

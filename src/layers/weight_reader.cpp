@@ -1,6 +1,7 @@
 #include "layers/weight_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -31,21 +32,6 @@ std::vector<float> to_floats(std::span<const std::byte> bytes) {
   return values;
 }
 
-bool consecutive(const std::vector<int>& rows) {
-  return std::ranges::adjacent_find(rows, [](int a, int b) { return b != a + 1; }) == rows.end();
-}
-
-/// The wanted rows behind one another.
-std::vector<std::byte> copied_rows(std::span<const std::byte> matrix, const MatrixPart& part) {
-  const std::size_t row_bytes = matrix.size() / static_cast<std::size_t>(part.total_rows);
-  std::vector<std::byte> rows(row_bytes * part.rows.size());
-  for (std::size_t i = 0; i < part.rows.size(); ++i) {
-    std::memcpy(rows.data() + i * row_bytes,
-                matrix.data() + static_cast<std::size_t>(part.rows[i]) * row_bytes, row_bytes);
-  }
-  return rows;
-}
-
 /// The wanted columns of a matrix [columns, total_rows] of plain numbers, as rows.
 std::vector<std::byte> transposed_rows(std::span<const std::byte> matrix, const MatrixPart& part) {
   const auto columns = static_cast<std::size_t>(part.columns);
@@ -72,8 +58,9 @@ std::vector<int> number_range(int first, int count, int step) {
   return numbers;
 }
 
-WeightReader::WeightReader(std::shared_ptr<const arrays::TensorFile> file)
-    : file_(std::move(file)) {}
+WeightReader::WeightReader(std::shared_ptr<const arrays::TensorFile> file,
+                           quantization::WeightSchemes schemes)
+    : file_(std::move(file)), schemes_(std::move(schemes)) {}
 
 const arrays::TensorView& WeightReader::take(const std::string& name,
                                              const std::vector<std::int64_t>& shape) {
@@ -102,14 +89,63 @@ kernels::PackedMatrix WeightReader::matrix(const std::string& name, int rows, in
 
 kernels::PackedMatrix WeightReader::matrix_rows(const std::string& name, const RowRange& range,
                                                 int columns) {
-  arrays::TensorView part = take(name, {range.total_rows, columns});
-  const std::size_t row_bytes = part.bytes.size() / static_cast<std::size_t>(range.total_rows);
-  part.shape[0] = range.rows;
-  part.bytes = part.bytes.subspan(row_bytes * static_cast<std::size_t>(range.first_row),
-                                  row_bytes * static_cast<std::size_t>(range.rows));
-  kernels::PackedMatrix packed = kernels::pack(part);
-  file_->release(part);
+  return pack_stored(name, {.rows = number_range(range.first_row, range.rows),
+                            .total_rows = range.total_rows,
+                            .columns = columns});
+}
+
+quantization::StoredMatrix WeightReader::find_stored(const std::string& name,
+                                                     const MatrixPart& part) {
+  constexpr std::string_view suffix = ".weight";
+  const std::string module =
+      name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : name;
+  const auto lookup = [&](const std::string& tensor) -> std::optional<arrays::TensorView> {
+    // A name without the suffix is a tensor's own.
+    const bool bare = module == name && tensor == module + ".weight";
+    const arrays::TensorView* found = file_->find(bare ? name : tensor);
+    if (found == nullptr) {
+      return std::nullopt;
+    }
+    arrays::TensorView view = *found;
+    if (part.count > 0 && view.shape.size() > 2 && view.shape[0] == part.count) {
+      const std::size_t bytes = view.bytes.size() / static_cast<std::size_t>(part.count);
+      view.shape.erase(view.shape.begin());
+      view.bytes = view.bytes.subspan(bytes * static_cast<std::size_t>(part.index), bytes);
+    }
+    return view;
+  };
+  quantization::StoredMatrix stored =
+      quantization::find_matrix(lookup, schemes_, path(), module, part.total_rows, part.columns);
+  for (const arrays::TensorView& tensor : stored.tensors) {
+    read_.insert(tensor.name);
+  }
+  return stored;
+}
+
+kernels::PackedMatrix WeightReader::pack_stored(const std::string& name, const MatrixPart& part) {
+  const quantization::StoredMatrix stored = find_stored(name, part);
+  kernels::PackedMatrix packed = quantization::pack(stored, part.rows, part.columns);
+  for (const arrays::TensorView& tensor : stored.tensors) {
+    file_->release(tensor);
+  }
+  check_finite(name, packed, part);
   return packed;
+}
+
+void WeightReader::check_finite(const std::string& name, const kernels::PackedMatrix& matrix,
+                                const MatrixPart& part) const {
+  if (!check_values_) {
+    return;
+  }
+  if (const auto place = kernels::find_non_finite(matrix)) {
+    fail_value(name, "row " + std::to_string(part.rows[static_cast<std::size_t>(place->first)]) +
+                         ", column " + std::to_string(place->second));
+  }
+}
+
+void WeightReader::fail_value(const std::string& name, const std::string& place) const {
+  throw base::LoadError(path() + ": tensor '" + name +
+                        "' has a value that is infinite or not a number at " + place + ".");
 }
 
 const arrays::TensorView& WeightReader::take_part(const std::string& name, const MatrixPart& part) {
@@ -130,29 +166,27 @@ const arrays::TensorView& WeightReader::take_part(const std::string& name, const
 }
 
 void WeightReader::check_part(const std::string& name, const MatrixPart& part) {
-  take_part(name, part);
+  if (part.transposed) {
+    take_part(name, part);
+  } else {
+    find_stored(name, part);
+  }
 }
 
 kernels::PackedMatrix WeightReader::matrix_part(const std::string& name, const MatrixPart& part) {
+  if (!part.transposed) {
+    return pack_stored(name, part);
+  }
   arrays::TensorView view = take_part(name, part);
   const std::size_t bytes = view.bytes.size() / static_cast<std::size_t>(std::max(part.count, 1));
   const auto matrix = view.bytes.subspan(bytes * static_cast<std::size_t>(part.index), bytes);
-  std::vector<std::byte> copy;
-  if (part.transposed) {
-    copy = transposed_rows(matrix, part);
-    view.bytes = copy;
-  } else if (consecutive(part.rows)) {
-    const std::size_t row_bytes = bytes / static_cast<std::size_t>(part.total_rows);
-    view.bytes = matrix.subspan(row_bytes * static_cast<std::size_t>(part.rows.front()),
-                                row_bytes * part.rows.size());
-  } else {
-    copy = copied_rows(matrix, part);
-    view.bytes = copy;
-  }
+  const std::vector<std::byte> copy = transposed_rows(matrix, part);
+  view.bytes = copy;
   view.shape = {static_cast<std::int64_t>(part.rows.size()), part.columns};
   kernels::PackedMatrix packed = kernels::pack(view);
   view.bytes = matrix;
   file_->release(view);
+  check_finite(name, packed, part);
   return packed;
 }
 
@@ -182,18 +216,27 @@ std::vector<float> WeightReader::flat(const std::string& name, int size) {
 std::vector<float> WeightReader::values(const std::string& name,
                                         const std::vector<std::int64_t>& shape) {
   const arrays::TensorView& tensor = take(name, shape);
+  std::vector<float> values;
   switch (tensor.type) {
     case arrays::StorageType::f32:
-      return to_floats<float>(tensor.bytes);
+      values = to_floats<float>(tensor.bytes);
+      break;
     case arrays::StorageType::f16:
-      return to_floats<mx::float16_t>(tensor.bytes);
+      values = to_floats<mx::float16_t>(tensor.bytes);
+      break;
     case arrays::StorageType::bf16:
-      return to_floats<mx::bfloat16_t>(tensor.bytes);
+      values = to_floats<mx::bfloat16_t>(tensor.bytes);
+      break;
     default:
       throw base::LoadError(path() + ": tensor '" + name + "' has type " +
                             std::string(arrays::storage_traits(tensor.type).name) +
                             ", expected f32, f16 or bf16.");
   }
+  const auto bad = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+  if (check_values_ && bad != values.end()) {
+    fail_value(name, "element " + std::to_string(bad - values.begin()));
+  }
+  return values;
 }
 
 std::vector<std::string> WeightReader::unread() const {

@@ -12,6 +12,7 @@
 #include "arrays/tensor_file.h"
 #include "kernels/linear.h"
 #include "mlx/mlx.h"
+#include "quantization/stored_matrix.h"
 
 namespace espalier::layers {
 
@@ -41,12 +42,17 @@ std::vector<int> number_range(int first, int count, int step = 1);
 /// one thread.
 class WeightReader {
  public:
-  explicit WeightReader(std::shared_ptr<const arrays::TensorFile> file);
+  explicit WeightReader(std::shared_ptr<const arrays::TensorFile> file,
+                        quantization::WeightSchemes schemes = {});
+
+  /// From now on every value read must be finite; else reading throws `LoadError` saying where.
+  void check_values() { check_values_ = true; }
 
   bool contains(std::string_view name) const { return file_->find(name) != nullptr; }
   std::string path() const { return file_->path(); }
 
-  /// A matrix [rows, columns], packed for the kernels.
+  /// A matrix [rows, columns], packed for the kernels. `name` is that of the weight, ending in
+  /// ".weight" where its scheme may be made of several tensors.
   kernels::PackedMatrix matrix(const std::string& name, int rows, int columns);
   /// Some rows of a matrix [range.total_rows, columns], packed.
   kernels::PackedMatrix matrix_rows(const std::string& name, const RowRange& range, int columns);
@@ -67,10 +73,19 @@ class WeightReader {
   std::vector<std::string> unread() const;
 
  private:
+  [[noreturn]] void fail_value(const std::string& name, const std::string& place) const;
+  /// The matrix of a part that is not transposed, its tensors counting as read.
+  quantization::StoredMatrix find_stored(const std::string& name, const MatrixPart& part);
+  kernels::PackedMatrix pack_stored(const std::string& name, const MatrixPart& part);
+  /// Of any part's rows; `name` is for messages.
+  void check_finite(const std::string& name, const kernels::PackedMatrix& matrix,
+                    const MatrixPart& part) const;
   const arrays::TensorView& take_part(const std::string& name, const MatrixPart& part);
   const arrays::TensorView& take(const std::string& name, const std::vector<std::int64_t>& shape);
 
   std::shared_ptr<const arrays::TensorFile> file_;
+  quantization::WeightSchemes schemes_;
+  bool check_values_ = false;
   std::set<std::string, std::less<>> read_;
 };
 

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <spdlog/spdlog.h>
+
 #include "base/error.h"
 
 namespace espalier::models {
@@ -21,6 +23,14 @@ constexpr std::array ignorable = {
     Ignorable{"rotary_emb.inv_freq", "computed from the configuration"},
     Ignorable{"rotary_emb.cos_cached", "computed from the configuration"},
     Ignorable{"rotary_emb.sin_cached", "computed from the configuration"},
+    Ignorable{".in_sum2", "importance matrix: for quantizing anew"},
+    Ignorable{".counts", "importance matrix: for quantizing anew"},
+    Ignorable{".input_scale", "for activations in FP8, which are not rounded so here"},
+    Ignorable{".activation_scale", "for activations in FP8, which are not rounded so here"},
+    Ignorable{".k_scale", "for keys in FP8, which are kept in a type of one's choice here"},
+    Ignorable{".v_scale", "for values in FP8, as with keys"},
+    Ignorable{".q_scale", "for queries in FP8, which are not rounded so here"},
+    Ignorable{".output_scale", "for results in FP8, which are not rounded so here"},
     Ignorable{"self_attn.bias", "a causal mask"},
     Ignorable{".attn.bias", "a causal mask"},
     Ignorable{"attn.masked_bias", "a causal mask"},
@@ -47,18 +57,22 @@ constexpr std::array ignorable_groups = {
     IgnorableGroup{"cls.seq_relationship.", "guesses whether sentences follow one another"},
 };
 
-bool is_ignorable(const std::string& name, const Descriptor& descriptor) {
-  // Some checkpoints store a tied head a second time.
-  if (descriptor.tied_head && name == descriptor.names.head + ".weight") {
-    return true;
+/// Why a tensor may lie in the file unread; empty when it may not.
+std::string_view reason_to_ignore(const std::string& name, const Descriptor& descriptor) {
+  if (descriptor.tied_head && name.starts_with(descriptor.names.head + ".")) {
+    return "a second copy of the tied head";
   }
-  if (std::ranges::any_of(ignorable_groups, [&](const IgnorableGroup& group) {
-        return name.starts_with(group.prefix);
-      })) {
-    return true;
+  for (const IgnorableGroup& group : ignorable_groups) {
+    if (name.starts_with(group.prefix)) {
+      return group.reason;
+    }
   }
-  return std::ranges::any_of(ignorable,
-                             [&](const Ignorable& entry) { return name.ends_with(entry.suffix); });
+  for (const Ignorable& entry : ignorable) {
+    if (name.ends_with(entry.suffix)) {
+      return entry.reason;
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -66,7 +80,13 @@ bool is_ignorable(const std::string& name, const Descriptor& descriptor) {
 void check_all_tensors_read(const Descriptor& descriptor, const layers::WeightReader& weights) {
   constexpr std::size_t shown = 5;
   std::vector<std::string> unread = weights.unread();
-  std::erase_if(unread, [&](const std::string& name) { return is_ignorable(name, descriptor); });
+  std::erase_if(unread, [&](const std::string& name) {
+    const std::string_view reason = reason_to_ignore(name, descriptor);
+    if (!reason.empty()) {
+      spdlog::debug("{}: tensor '{}' is left unread: {}", weights.path(), name, reason);
+    }
+    return !reason.empty();
+  });
   if (unread.empty()) {
     return;
   }

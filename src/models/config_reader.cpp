@@ -131,6 +131,14 @@ bool ConfigReader::contains(std::string_view key) const {
   return found != object_.end() && !found->is_null();
 }
 
+std::vector<std::string> ConfigReader::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : object_.items()) {
+    names.push_back(key);
+  }
+  return names;
+}
+
 bool ConfigReader::is_object(std::string_view key) const {
   return contains(key) && object_.find(key)->is_object();
 }
@@ -270,6 +278,21 @@ void ConfigReader::require_off(std::string_view key) const {
 }
 
 void ConfigReader::ignore(std::string_view key) const { find(key); }
+
+void ConfigReader::ignore_all(std::string_view key) const {
+  if (const json* value = find(key)) {
+    mark_all(*value, prefix_ + std::string(key));
+  }
+}
+
+void ConfigReader::mark_all(const json& value, const std::string& name) const {
+  read_->insert(name);
+  if (value.is_object()) {
+    for (const auto& [key, inner] : value.items()) {
+      mark_all(inner, name + "." + key);
+    }
+  }
+}
 
 void ConfigReader::collect_unread(const json& object, const std::string& prefix,
                                   std::vector<std::string>& unread) const {

@@ -40,11 +40,15 @@ class ConfigReader {
   bool is_string(std::string_view key) const;
   /// How many keys there are.
   int size() const { return static_cast<int>(object_.size()); }
+  /// Keys of this object, read or not.
+  std::vector<std::string> keys() const;
 
   /// The key must be absent, null, false or zero: what it would turn on is not supported.
   void require_off(std::string_view key) const;
   /// Marks a key as read: it says again what other keys say.
   void ignore(std::string_view key) const;
+  /// The same with all that lies below it.
+  void ignore_all(std::string_view key) const;
   /// Throws `LoadError` saying what is wrong with a key's value.
   [[noreturn]] void fail(std::string_view key, const std::string& reason) const;
 
@@ -58,6 +62,7 @@ class ConfigReader {
   ConfigReader(const ConfigReader& parent, std::string prefix, nlohmann::json object);
   /// Null when absent; marks the key as read.
   const nlohmann::json* find(std::string_view key) const;
+  void mark_all(const nlohmann::json& value, const std::string& name) const;
   void collect_unread(const nlohmann::json& object, const std::string& prefix,
                       std::vector<std::string>& unread) const;
 

@@ -1,3 +1,4 @@
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -14,13 +15,28 @@
 #include "models/gguf_reader.h"
 #include "models/inspect.h"
 #include "models/model.h"
+#include "models/original_layout.h"
 #include "models/registry.h"
 #include "models/tensor_prefix.h"
+#include "models/weight_schemes.h"
 
 namespace espalier::models {
 namespace {
 
 namespace mx = mlx::core;
+
+nlohmann::json read_json(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  if (!file) {
+    throw base::LoadError(path.string() + ": cannot be opened.");
+  }
+  try {
+    return nlohmann::json::parse(file);
+  } catch (const nlohmann::json::parse_error& error) {
+    throw base::LoadError(path.string() + ": not valid JSON at byte " + std::to_string(error.byte) +
+                          ".");
+  }
+}
 
 mx::Dtype checkpoint_dtype(const ConfigReader& config) {
   const std::string name = config.string("dtype", config.string("torch_dtype", "float32"));
@@ -51,6 +67,9 @@ std::shared_ptr<layers::ExpertCache> expert_cache(const layers::WeightReader& we
 std::unique_ptr<Model> build(Descriptor descriptor, layers::WeightReader& weights,
                              mx::Dtype default_dtype, const LoadOptions& options) {
   drop_absent_prefix(descriptor.names, weights);
+  if (options.check_weights) {
+    weights.check_values();
+  }
   DecoderModules modules =
       load_decoder(descriptor, weights, options.activations, expert_cache(weights, options));
   check_all_tensors_read(descriptor, weights);
@@ -58,18 +77,43 @@ std::unique_ptr<Model> build(Descriptor descriptor, layers::WeightReader& weight
                                    options.dtype.value_or(default_dtype));
 }
 
+/// What the settings of a checkpoint folder say.
+struct FolderSettings {
+  Descriptor descriptor;
+  quantization::WeightSchemes schemes;
+  mx::Dtype dtype;
+  bool generates;
+};
+
+/// A folder in the layout of Hugging Face and MLX, or with the makers' own names and `params.json`.
+FolderSettings read_folder(const std::filesystem::path& folder) {
+  const std::filesystem::path params = folder / "params.json";
+  const bool original =
+      !std::filesystem::exists(folder / "config.json") && std::filesystem::exists(params);
+  const std::filesystem::path path = original ? params : folder / "config.json";
+  const nlohmann::json settings = read_json(path);
+  ConfigReader config(path.string(), original ? config_of_params(params, settings) : settings);
+  quantization::WeightSchemes schemes = read_weight_schemes(config);
+  Descriptor descriptor = describe_model(config);
+  if (original) {
+    set_original_layout(descriptor);
+  }
+  const bool generates = !is_encoder(descriptor.family) && !read_classifier(config);
+  return {std::move(descriptor), std::move(schemes), checkpoint_dtype(config), generates};
+}
+
 }  // namespace
 
 std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {
   if (std::filesystem::is_directory(path)) {
-    ConfigReader config = open_config(path / "config.json");
-    Descriptor descriptor = describe_model(config);
-    if (is_encoder(descriptor.family) || read_classifier(config)) {
+    FolderSettings settings = read_folder(path);
+    if (!settings.generates) {
       throw base::LoadError(path.string() +
                             ": the model gives embeddings or scores; it generates no text.");
     }
-    layers::WeightReader weights(arrays::open_safetensors_folder(path));
-    return build(std::move(descriptor), weights, checkpoint_dtype(config), options);
+    layers::WeightReader weights(arrays::open_safetensors_folder(path),
+                                 std::move(settings.schemes));
+    return build(std::move(settings.descriptor), weights, settings.dtype, options);
   }
   const std::shared_ptr<const arrays::GgufFile> file = arrays::GgufFile::open(path);
   layers::WeightReader weights(file);
@@ -78,9 +122,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadO
 
 Inspection inspect_model(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) {
-    ConfigReader config = open_config(path / "config.json");
-    Descriptor descriptor = describe_model(config);
-    return {std::move(descriptor), arrays::open_safetensors_folder(path)};
+    return {read_folder(path).descriptor, arrays::open_safetensors_folder(path)};
   }
   const std::shared_ptr<const arrays::GgufFile> file = arrays::GgufFile::open(path);
   layers::WeightReader weights(file);

@@ -17,7 +17,10 @@ namespace espalier::models {
 struct LoadOptions {
   /// Of the residual stream; absent: f32 for GGUF, the checkpoint's own for safetensors.
   std::optional<mlx::core::Dtype> dtype;
+  /// Absent: int8 for GGUF, int15 for quantized safetensors.
   std::optional<layers::ActivationFormat> activations = {};
+  /// Whether a weight that is infinite or not a number fails the load.
+  bool check_weights = false;
   /// Whether experts are packed in memory, or read from the file when they are chosen. Absent: in
   /// memory if the checkpoint fits there.
   std::optional<bool> map_experts = {};

@@ -33,6 +33,16 @@ def model() -> str:
 
 
 @pytest.fixture(scope="session")
+def gemma() -> str:
+    """A model in K-quantized blocks, which `./dev models` fetches."""
+    home = Path(os.environ.get("ESPALIER_HOME", Path.home() / ".espalier"))
+    path = home / "models" / "gemma-3-270m-q4_k_m.gguf"
+    if not path.exists():
+        pytest.skip(f"{path} is missing; ./dev models fetches it")
+    return str(path)
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder with reference data."""
     path = Path(os.environ.get("ESPALIER_SHARED", ROOT.parent / "shared"))

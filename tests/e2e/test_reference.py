@@ -115,3 +115,10 @@ def test_logits_are_those_of_transformers(succeed, tiny_models, tmp_path, name):
     worst = np.abs(results[0] - reference["logits"]).max()
     assert worst <= 1e-3 * reference["logits"].std()
     assert results[0].tobytes() == results[1].tobytes()
+
+
+def test_perplexity_of_k_quantized_blocks_is_the_peers(gemma, shared, succeed):
+    """llama.cpp's figure for the whole text, bench/README.md."""
+    answer = json.loads(succeed("perplexity", "--model", gemma, "--text",
+                                shared / "bench" / "ppl.txt", "--json"))
+    assert answer["perplexity"] == pytest.approx(15.6672, rel=5e-3)
