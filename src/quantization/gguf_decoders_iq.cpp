@@ -1,15 +1,13 @@
 #include <bit>
 
-#include "quantization/gguf_decoders.h"
 #include "arrays/iq_grids.h"
+#include "quantization/gguf_decoders.h"
+#include "quantization/iq4_values.h"
 
 namespace espalier::quantization {
 namespace {
 
 using namespace arrays;
-
-constexpr std::int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                        1,    13,   25,  38,  53,  69,  89,  113};
 
 std::uint32_t read_u32(const std::uint8_t* bytes) {
   std::uint32_t value;
