@@ -119,7 +119,7 @@ class BatchingEngine final : public Engine {
   models::Batch make_batch(const std::vector<ScheduledRows>& plan);
   std::vector<SampleResult> choose(const std::vector<SampledRow>& rows);
   bool settle(Id id, Active& active, int expected);
-  void append(Id id, Active& active, SampleResult result);
+  void append(Id id, Active& active, SampleResult& result);
   bool add_token(Id id, Active& active, TokenEvent event);
   void fail_started(const std::string& reason);
   void finish(Id id, TokenEvent event);
@@ -399,7 +399,7 @@ void BatchingEngine::step() {
   }
   publish();
   for (std::size_t i = 0; i < results.size(); ++i) {
-    append(sampled[i].id, *sampled[i].active, std::move(results[i]));
+    append(sampled[i].id, *sampled[i].active, results[i]);
   }
 }
 
@@ -490,7 +490,7 @@ bool BatchingEngine::settle(Id id, Active& active, int expected) {
   return forced.empty();
 }
 
-void BatchingEngine::append(Id id, Active& active, SampleResult result) {
+void BatchingEngine::append(Id id, Active& active, SampleResult& result) {
   if (const auto* reason = std::get_if<std::string>(&result)) {
     spdlog::error("{}", *reason);
     finish(id, {.finish = FinishReason::error, .error = *reason});

@@ -15,8 +15,8 @@ struct Batch {
     state::SequenceState* state;  // extended and advanced by the forward pass
   };
 
-  std::vector<std::int32_t> tokens;       // [T]
-  std::vector<std::int32_t> token_types;  // [T], of models that have them; empty: all 0
+  std::vector<std::int32_t> tokens;            // [T]
+  std::vector<std::int32_t> token_types = {};  // [T], of models that have them; empty: all 0
   std::vector<Sequence> sequences;
   std::vector<int> logits_rows;  // rows of [0, T) whose logits are wanted, in order
 };

@@ -13,10 +13,6 @@ using kernels::BandType;
 using kernels::BlockCodes;
 using kernels::ScaleType;
 
-std::uint8_t byte_at(const TensorView& tensor, std::int64_t index) {
-  return static_cast<std::uint8_t>(tensor.bytes[static_cast<std::size_t>(index)]);
-}
-
 void check_e4m3(const StoredTensors& tensors, const std::string& suffix, const TensorView& tensor) {
   const auto is_nan = [](std::byte code) { return (code & std::byte{0x7F}) == std::byte{0x7F}; };
   tensors.check(std::ranges::none_of(tensor.bytes, is_nan), suffix,

@@ -50,7 +50,9 @@ bool same_calls(const std::vector<ToolCall>& calls, const Json& expected, std::s
   if (calls.size() < count || expected.size() != count) return false;
   for (std::size_t i = 0; i < count; ++i) {
     const Json arguments = Json::parse(calls[i].arguments, nullptr, false);
-    if (calls[i].name != expected[i]["name"] || arguments != expected[i]["arguments"]) return false;
+    if (calls[i].name != expected[i]["name"].get<std::string>() ||
+        arguments != expected[i]["arguments"])
+      return false;
   }
   return true;
 }
@@ -65,7 +67,7 @@ bool matches(const ParsedMessage& message, const Json& entry, const Json& expect
   if (message.tool_calls.size() > count) {  // one without complete arguments
     const ToolCall& last = message.tool_calls.back();
     if (Json::accept(last.arguments)) return false;
-    if (!malformed && last.name != entry["incomplete_call"]) return false;
+    if (!malformed && last.name != entry["incomplete_call"].get<std::string>()) return false;
     if (!trim(message.content).empty() && !malformed) return false;
   }
   const bool joined = entry.value("join_any", false);

@@ -36,7 +36,7 @@ TEST(SpecialMarks, OtherTextIsLeftAlone) {
   EXPECT_EQ(text, before);
   const auto pieces = marks.split(text.get<std::string>());
   ASSERT_EQ(pieces.size(), 1U);
-  EXPECT_EQ(pieces[0].text, before);
+  EXPECT_EQ(pieces[0].text, before.get<std::string>());
 }
 
 TEST(SpecialMarks, ACutMarkIsRefused) {
