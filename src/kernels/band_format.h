@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -97,7 +98,7 @@ struct QuantizedBand {
   static constexpr int offset = 0;
   /// Largest code, after the table.
   static constexpr int largest = (1 << (low + high)) - 1;
-  static constexpr const std::int8_t* table = nullptr;
+  static constexpr std::nullptr_t table = nullptr;
   static constexpr float factor = 1.0F;
   static constexpr SubScales sub_scales = SubScales::none;
   static constexpr HeaderLayout header = {};

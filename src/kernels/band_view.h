@@ -121,7 +121,7 @@ struct BlockView {
   template <int group>
   Int codes() const {
     const auto stored = stored_codes<group>();
-    if constexpr (Format::table != nullptr) {
+    if constexpr (!std::is_null_pointer_v<decltype(Format::table)>) {
       return V::lookup_bytes(Format::table, stored);
     } else {
       return stored;
