@@ -1,3 +1,11 @@
+# What most sources of a target include, compiled once for it: MLX's headers alone take as long as
+# the rest of a small source. Sources for one instruction set have flags of their own and skip it.
+function(espalier_precompile target)
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  # Without this option GCC's preprocessor, and so ccache, would not see the precompiled header.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endfunction()
+
 # espalier_library(<folder> [DEPENDS <folder or target>...]): one static library per source folder,
 # named espalier_<folder> with slashes as underscores. Sources are the folder's own .cpp files; those
 # whose name ends in an instruction set are compiled for it.
@@ -21,11 +29,16 @@ function(espalier_library folder)
   else()
     add_library(${name} STATIC ${sources})
     set(scope PUBLIC)
+    if("espalier::mlx" IN_LIST arg_DEPENDS)
+      espalier_precompile(${name} <mlx/mlx.h>)
+    endif()
     foreach(source IN LISTS sources)
       if(source MATCHES "_avx2\\.cpp$")
-        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${ESPALIER_AVX2_FLAGS}")
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${ESPALIER_AVX2_FLAGS}"
+                                                         SKIP_PRECOMPILE_HEADERS ON)
       elseif(source MATCHES "_avx512\\.cpp$")
-        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${ESPALIER_AVX512_FLAGS}")
+        set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${ESPALIER_AVX512_FLAGS}"
+                                                         SKIP_PRECOMPILE_HEADERS ON)
       endif()
     endforeach()
   endif()
@@ -56,6 +69,7 @@ function(espalier_tests folder)
     string(REPLACE "/" "_" target "espalier_${dependency}")
     target_link_libraries(${name} PRIVATE ${target})
   endforeach()
+  espalier_precompile(${name} <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE ESPALIER_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
