@@ -237,12 +237,13 @@ std::string range(std::size_t first, std::size_t last) {
 
 void write(const json& object, int depth, std::string& text) {
   for (const auto& [key, value] : object.items()) {
-    text += std::string(static_cast<std::size_t>(depth) * 2, ' ') + key + ":";
+    text.append(static_cast<std::size_t>(depth) * 2, ' ').append(key).append(":");
     if (value.is_object()) {
       text += "\n";
       write(value, depth + 1, text);
     } else {
-      text += " " + (value.is_string() ? value.get<std::string>() : value.dump()) + "\n";
+      text.append(" ").append(value.is_string() ? value.get<std::string>() : value.dump());
+      text.append("\n");
     }
   }
 }

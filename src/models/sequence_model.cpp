@@ -251,7 +251,11 @@ std::unique_ptr<SequenceModel> load_sequence_model(const std::filesystem::path& 
                                                    const LoadOptions& options) {
   ConfigReader config = open_config(folder / "config.json");
   const std::optional<ClassifierDescriptor> classifier = read_classifier(config);
-  config.ignore("sentence_transformers");
+  // Nothing is generated, so where a text ends does not matter.
+  for (const char* key :
+       {"sentence_transformers", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"}) {
+    config.ignore(key);
+  }
   Descriptor descriptor = describe_model(config);
   layers::WeightReader weights(arrays::open_safetensors_folder(folder));
   fit_names(descriptor, weights);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arrays/safetensors.h"
@@ -145,6 +146,12 @@ class TinyText : public testing::TestWithParam<const char*> {
   std::unique_ptr<state::KvPool> pool_;
 };
 
+/// Largest error of a logit, in standard deviations of the logits.
+double tolerance(std::string_view family) {
+  // The reference multiplies by decays that its checkpoint stores rounded to bf16.
+  return family == "minimax" ? 3e-3 : 1e-3;
+}
+
 TEST_P(TinyText, LogitsAgreeWithTheReference) {
   for (std::size_t row = 0; row < reference_.input_ids.size(); ++row) {
     const Logits logits = in_chunks(*model_, *pool_, reference_.input_ids[row], 512);
@@ -155,7 +162,7 @@ TEST_P(TinyText, LogitsAgreeWithTheReference) {
       const float error = std::abs(logits[i] - reference_.logits[row][i]);
       worst = error <= worst ? worst : error;
     }
-    EXPECT_LE(worst / reference_.deviation, 1e-3) << "row " << row;
+    EXPECT_LE(worst / reference_.deviation, tolerance(GetParam())) << "row " << row;
   }
 }
 

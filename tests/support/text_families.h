@@ -66,7 +66,6 @@ inline constexpr std::array text_families = {
     "olmo",
     "olmo2",
     "olmo3",
-    "olmo_hybrid",
     "olmoe",
     "opt",
     "phi",

@@ -39,7 +39,6 @@ NormDescriptor offset_norm(const ConfigReader& config) {
 /// What the configurations of all Gemmas have in common.
 Descriptor gemma_decoder(ConfigReader& config, std::string_view activation_key) {
   config.set_defaults({{"tie_word_embeddings", true}, {"head_dim", 256}, {"rms_norm_eps", 1e-6}});
-  config.require_off("use_bidirectional_attention");
   Descriptor decoder = dense_decoder(config);
   set_gemma(decoder, offset_norm(config), read_activation(config, activation_key));
   set_attention_bias(decoder, config.boolean("attention_bias", false));
@@ -81,6 +80,7 @@ Descriptor read_gemma(ConfigReader& config) {
   // Files from before transformers 4.39 say "gelu" in `hidden_act` and mean the tanh form.
   config.set_defaults({{"hidden_activation", "gelu_pytorch_tanh"}});
   config.ignore("hidden_act");
+  config.require_off("use_bidirectional_attention");
   Descriptor decoder = gemma_decoder(config, "hidden_activation");
   set_rope(decoder, read_rope(config));
   return decoder;
@@ -119,6 +119,7 @@ Descriptor read_gemma2(const GgufReader& file) {
 
 Descriptor read_vaultgemma(ConfigReader& config) {
   config.set_defaults({{"query_pre_attn_scalar", 256}});
+  config.require_off("use_bidirectional_attention");
   Descriptor decoder = gemma_decoder(config, "hidden_activation");
   decoder.names.mlp_norm = "pre_feedforward_layernorm";
   set_rope(decoder, read_rope(config));

@@ -67,16 +67,20 @@ void SpecialMarks::mark_text(std::string& text) {
 }
 
 std::vector<PromptPiece> SpecialMarks::split(std::string_view rendered) const {
+  // A mark is known by its digits alone, so that one whose end was cut off is noticed.
+  const std::string_view digits(begin_.data(), begin_.size() - mark_end.size());
   std::vector<PromptPiece> pieces;
   while (!rendered.empty()) {
-    const auto begin = rendered.find(begin_);
+    const auto begin = rendered.find(digits);
     if (begin != 0) pieces.push_back({std::string(rendered.substr(0, begin)), false});
     if (begin == std::string_view::npos) break;
-    rendered.remove_prefix(begin + begin_.size());
+    rendered.remove_prefix(begin);
+    const bool whole = rendered.starts_with(begin_);
+    rendered.remove_prefix(std::min(begin_.size(), rendered.size()));
     const auto end = rendered.find(mark_end);
     std::size_t index = 0;
     std::from_chars(rendered.data(), rendered.data() + std::min(end, rendered.size()), index);
-    if (end == std::string_view::npos || index >= marked_.size()) {
+    if (!whole || end == std::string_view::npos || index >= marked_.size()) {
       throw base::RequestError(400, "invalid_template",
                                "The model's chat template takes messages apart in which names of "
                                "special tokens stand.",
