@@ -22,11 +22,10 @@ std::string describe(const ParsedMessage& message) {
 }
 
 std::string parse(const Dialect& dialect, bool open, std::string_view text, std::size_t piece) {
-  ResponseParser parser({.dialect = &dialect,
-                         .prompt_end = open && !dialect.reasoning.open.empty()
-                                           ? dialect.reasoning.open.front()
-                                           : "",
-                         .tools = ToolSet(tools)});
+  ResponseParser parser(
+      {.dialect = &dialect,
+       .prompt_end = open && !dialect.reasoning.open.empty() ? dialect.reasoning.open.front() : "",
+       .tools = ToolSet(tools)});
   ParsedMessage message;
   for (std::size_t i = 0; i < text.size(); i += piece) {
     apply_events(parser.feed(text.substr(i, piece)), message);

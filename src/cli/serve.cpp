@@ -94,8 +94,7 @@ void run_serve(ServeOptions options) {
   });
   StopSignals signals(server);
   server.start();
-  const auto served =
-      load_served_model(model, options.model.engine, options.model.tool_dialect);
+  const auto served = load_served_model(model, options.model.engine, options.model.tool_dialect);
   slot.set(served);
   std::cout << "listening on " << url(server) << std::endl;
   served->grammars->prepare();
@@ -113,7 +112,8 @@ void add_serve(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand(
       "serve",
       "Serve a model over HTTP as OpenAI's API does: /v1/chat/completions, /v1/completions,\n"
-      "/v1/models; /v1/embeddings and /v1/rerank with models of that kind; also /tokenize, /detokenize, /apply-template, /health and /metrics.\n"
+      "/v1/models; /v1/embeddings and /v1/rerank with models of that kind; also /tokenize, "
+      "/detokenize, /apply-template, /health and /metrics.\n"
       "SIGTERM finishes running requests; a second one stops at once.");
   add_model_options(*verb, options->model, false);
   add_engine_options(*verb, options->model);

@@ -163,7 +163,7 @@ espalier_text_status espalier_text_grammar_reference(
 typedef struct {
   int source; /* 0 JSON schema, 1 regular expression, 2 Lark, 3 GBNF, 4 JSON array of choices */
   espalier_text_bytes text;
-  int follows_reasoning; /* free text goes before, up to reasoning_close */
+  int follows_reasoning;              /* free text goes before, up to reasoning_close */
   espalier_text_bytes reasoning_open; /* empty: the prompt has opened it */
   espalier_text_bytes reasoning_close;
 } espalier_text_grammar;

@@ -116,10 +116,8 @@ TEST(ParseChat, ReadsWhatTheTextHasToFollow) {
       {R"({"guided_regex":"a+"})", Notation::regex, "a+", "guided_regex"},
       {R"({"guided_choice":["a","b"]})", Notation::choice, R"(["a","b"])", "guided_choice"},
       {R"({"grammar":"root ::= \"a\""})", Notation::gbnf, R"(root ::= "a")", "grammar"},
-      {R"({"guided_grammar":"start: \"a\""})", Notation::lark, R"(start: "a")",
-       "guided_grammar"},
-      {R"({"structured_outputs":{"regex":"b"}})", Notation::regex, "b",
-       "structured_outputs.regex"},
+      {R"({"guided_grammar":"start: \"a\""})", Notation::lark, R"(start: "a")", "guided_grammar"},
+      {R"({"structured_outputs":{"regex":"b"}})", Notation::regex, "b", "structured_outputs.regex"},
   };
   for (const Case& expected : cases) {
     const auto found = chat(expected.parameters).generation.constraint;
