@@ -232,7 +232,11 @@ json describe(const LayerDescriptor& layer) {
 
 /// "3" or "3-7".
 std::string range(std::size_t first, std::size_t last) {
-  return std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
+  std::string text = std::to_string(first);
+  if (last > first) {
+    text.append("-").append(std::to_string(last));
+  }
+  return text;
 }
 
 void write(const json& object, int depth, std::string& text) {
