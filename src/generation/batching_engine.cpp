@@ -44,7 +44,7 @@ using Clock = std::chrono::steady_clock;
 /// What a step's activations may take before it waits for some to be done with. Without a limit
 /// memory is allocated for up to a hundred operations ahead of the one that runs: all layers of a
 /// small model.
-constexpr std::size_t activation_bytes = std::size_t{8} << 20;
+constexpr std::size_t activation_bytes = std::size_t{4} << 20;
 
 /// How long a step waits for masks, which take some 30 µs, to know of tokens that cost no step.
 constexpr std::chrono::microseconds mask_patience{100};

@@ -522,5 +522,5 @@ def test_a_port_in_use_is_named(server, espalier, model):
 def test_list_parameters(succeed):
     table = succeed("serve", "--list-parameters")
     assert re.search(r"^/v1/chat/completions +temperature +mapped ", table, re.MULTILINE)
-    assert re.search(r"^/v1/chat/completions +tools +refused ", table, re.MULTILINE)
+    assert re.search(r"^/v1/chat/completions +mirostat +refused ", table, re.MULTILINE)
     assert re.search(r"^/v1/completions +user +accepted ", table, re.MULTILINE)
