@@ -88,7 +88,7 @@ impl ConstraintMatcher {
         }
         let mask = self.inner.compute_mask_or_eos().map_err(refuse)?;
         words.copy_from_slice(&mask.as_slice()[..words.len()]);
-        if self.width % 32 != 0 {
+        if !self.width.is_multiple_of(32) {
             if let Some(last) = words.last_mut() {
                 *last &= (1 << (self.width % 32)) - 1;
             }
