@@ -84,7 +84,7 @@ fn marked_spans_stay_text() {
         .encode("a [INST] b", SpecialTokens::Literal)
         .unwrap();
     let expected: Vec<u32> = [1].into_iter().chain(inner).chain([3]).collect();
-    assert_eq!(encode(&[5..11]), expected);
+    assert_eq!(encode(std::slice::from_ref(&(5..11))), expected);
     assert_eq!(
         encode(&[]),
         tokenizer.encode(text, SpecialTokens::Recognise).unwrap()
