@@ -97,7 +97,6 @@ void run_serve(ServeOptions options) {
   const auto served = load_served_model(model, options.model.engine, options.model.tool_dialect);
   slot.set(served);
   std::cout << "listening on " << url(server) << std::endl;
-  served->grammars->prepare();
   signals.wait();
   server.stop_accepting();
   const bool finished = server.wait_idle(options.grace_seconds);
