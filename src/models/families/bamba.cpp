@@ -10,18 +10,7 @@ namespace espalier::models {
 // Mamba 2 with attention in a few layers.
 Descriptor read_bamba(ConfigReader& config) {
   config.set_defaults({{"partial_rotary_factor", 0.5}});
-  Descriptor decoder = dense_decoder(config);
-  set_pre_norms(decoder, rms_norm(config));
-  set_rope(decoder, read_rope(config));
-  set_activation(decoder, read_activation(config, "hidden_act"));
-  require_silu(config, "hidden_act");
-  set_attention_bias(decoder, config.boolean("attention_bias", false));
-  set_mlp_bias(decoder, config.boolean("mlp_bias", false));
-  decoder.names.final_norm = "model.final_layernorm";
-  decoder.names.mlp_norm = "pre_ff_layernorm";
-  decoder.names.mlp_input = {"feed_forward.gate_proj", "feed_forward.up_proj"};
-  decoder.names.mlp_down = "feed_forward.down_proj";
-  decoder.names.recurrent = "mamba.";
+  Descriptor decoder = attention_and_mamba2_decoder(config);
   Mamba2Descriptor mamba =
       read_mamba2_part(config, config.integer("mamba_expand", 2) * decoder.width);
   mamba.output_norm = Mamba2Descriptor::OutputNorm{.eps = decoder.final_norm.eps};

@@ -52,18 +52,7 @@ Mamba2Descriptor read_mixer(const ConfigReader& config, int width) {
 
 // Attention and Mamba 2 side by side in every layer, with a multiplier at every turn.
 Descriptor read_falcon_h1(ConfigReader& config) {
-  Descriptor decoder = dense_decoder(config);
-  set_pre_norms(decoder, rms_norm(config));
-  set_rope(decoder, read_rope(config));
-  set_activation(decoder, read_activation(config, "hidden_act"));
-  require_silu(config, "hidden_act");
-  set_attention_bias(decoder, config.boolean("attention_bias", false));
-  set_mlp_bias(decoder, config.boolean("mlp_bias", false));
-  decoder.names.final_norm = "model.final_layernorm";
-  decoder.names.mlp_norm = "pre_ff_layernorm";
-  decoder.names.mlp_input = {"feed_forward.gate_proj", "feed_forward.up_proj"};
-  decoder.names.mlp_down = "feed_forward.down_proj";
-  decoder.names.recurrent = "mamba.";
+  Descriptor decoder = attention_and_mamba2_decoder(config);
   decoder.embedding_scale = multiplier(config, "embedding_multiplier");
   decoder.logit_scale = multiplier(config, "lm_head_multiplier");
   const Mamba2Descriptor mamba = read_mixer(config, decoder.width);

@@ -107,4 +107,20 @@ void require_silu(const ConfigReader& config, std::string_view key) {
   }
 }
 
+Descriptor attention_and_mamba2_decoder(ConfigReader& config) {
+  Descriptor decoder = dense_decoder(config);
+  set_pre_norms(decoder, rms_norm(config));
+  set_rope(decoder, read_rope(config));
+  set_activation(decoder, read_activation(config, "hidden_act"));
+  require_silu(config, "hidden_act");
+  set_attention_bias(decoder, config.boolean("attention_bias", false));
+  set_mlp_bias(decoder, config.boolean("mlp_bias", false));
+  decoder.names.final_norm = "model.final_layernorm";
+  decoder.names.mlp_norm = "pre_ff_layernorm";
+  decoder.names.mlp_input = {"feed_forward.gate_proj", "feed_forward.up_proj"};
+  decoder.names.mlp_down = "feed_forward.down_proj";
+  decoder.names.recurrent = "mamba.";
+  return decoder;
+}
+
 }  // namespace espalier::models

@@ -34,6 +34,10 @@ RecurrentDescriptor& recurrent_part(Descriptor& decoder, std::size_t index);
 /// `channels` inner channels; the output norm is the caller's.
 Mamba2Descriptor read_mamba2_part(const ConfigReader& config, int channels);
 
+/// A decoder whose attention stands beside Mamba 2, as Bamba and Falcon-H1 name settings and
+/// tensors; the mixers are the caller's.
+Descriptor attention_and_mamba2_decoder(ConfigReader& config);
+
 /// Throws `LoadError` unless the activation under `key` is SiLU, which recurrent mixers have built
 /// in.
 void require_silu(const ConfigReader& config, std::string_view key);
