@@ -128,8 +128,6 @@ class LibraryCompiler : public Compiler {
                   std::vector<TokenId> end_tokens)
       : tokenizer_(std::move(tokenizer)), width_(width), end_tokens_(std::move(end_tokens)) {}
 
-  void prepare() override { start(); }
-
   std::shared_ptr<const Constraint> compile(const Grammar& grammar) override {
     const std::string key = cache_key(grammar);
     if (auto found = find(key)) return found;

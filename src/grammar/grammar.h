@@ -72,14 +72,11 @@ class Compiler {
  public:
   virtual ~Compiler() = default;
 
-  /// Takes some milliseconds, more for a large schema, and nothing for a grammar that was compiled
-  /// lately. Throws `RequestError` 400 saying what the grammar has that is wrong or not supported,
-  /// for a schema the keyword and its place.
+  /// The first call of any kind builds the table of the vocabulary and waits for it: half a second
+  /// for 150,000 tokens. Compiling then takes some milliseconds, more for a large schema, and
+  /// nothing for a grammar that was compiled lately. Throws `RequestError` 400 saying what the
+  /// grammar has that is wrong or not supported, for a schema the keyword and its place.
   virtual std::shared_ptr<const Constraint> compile(const Grammar& grammar) = 0;
-
-  /// Begins to build the table of the vocabulary on a thread of its own, half a second for 150,000
-  /// tokens. The first of the other calls does so too, and waits.
-  virtual void prepare() = 0;
 
   /// How a Lark grammar refers to a piece of the model's markup: `<[id]>` when it is one special
   /// token, else a quoted string.
