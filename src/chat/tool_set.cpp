@@ -161,7 +161,7 @@ std::string typed_json(std::string_view text, const ValueTypes& types) {
   if (types.known && types.only_string()) return json_string(text);
   const std::string_view value = trim(text);
   const bool any = !types.known;
-  const std::string word = lower(value);
+  std::string word = lower(value);
   if ((any || types.null) && (word == "null" || word == "none")) return "null";
   if ((any || types.boolean) && (word == "true" || word == "false")) return word;
   if ((any || types.number) && is_number(value)) return std::string(value);

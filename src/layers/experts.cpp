@@ -129,12 +129,12 @@ struct MixtureWork {
     const bool gated = expert.input.size() == 2;
     const std::optional<kernels::Gate> gate =
         gated ? fused_gate(activation) : std::optional<kernels::Gate>();
-    const mx::array y = kernels::linear_now(x, expert.input,
-                                            {.norm = std::nullopt,
-                                             .bias = expert.input_bias,
-                                             .gate = gate,
-                                             .residual = std::nullopt,
-                                             .activations = activations});
+    mx::array y = kernels::linear_now(x, expert.input,
+                                      {.norm = std::nullopt,
+                                       .bias = expert.input_bias,
+                                       .gate = gate,
+                                       .residual = std::nullopt,
+                                       .activations = activations});
     if (gate) {
       return y;
     }

@@ -12,8 +12,8 @@ namespace mx = mlx::core;
 /// Reads the experts' matrices in whichever way the checkpoint holds them.
 class ExpertReader {
  public:
-  ExpertReader(ModuleBuilder& builder, ExpertsDescriptor part, std::string prefix)
-      : part_(std::move(part)),
+  ExpertReader(ModuleBuilder& builder, const ExpertsDescriptor& part, std::string prefix)
+      : part_(part),
         names_(builder.names().experts),
         weights_(builder.weights()),
         prefix_(std::move(prefix)),

@@ -17,6 +17,7 @@ const ReasoningMarks think = {{"<think>"}, {"</think>"}};
 const std::vector<std::string> chatml_endings = {"<|im_end|>", "<|endoftext|>"};
 const std::vector<std::string> llama_endings = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"};
 
+// A table. NOLINTNEXTLINE(readability-function-size)
 void add_json_dialects(std::vector<Dialect>& list) {
   list.push_back({.name = "hermes_qwen_json",
                   .description = "Hermes, Qwen 2.5 and 3, Granite 4, SmolLM3: objects in tags",
@@ -229,6 +230,7 @@ void add_header_dialects(std::vector<Dialect>& list) {
                   .markup = {"<|tool_call:name|>", "<|tool_call:args|>"}});
 }
 
+// A table. NOLINTNEXTLINE(readability-function-size)
 void add_tagged_dialects(std::vector<Dialect>& list) {
   const auto function_tags = [](std::string section, bool line) {
     return TaggedCallForm{
