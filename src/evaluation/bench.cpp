@@ -1,7 +1,9 @@
 #include "evaluation/bench.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <span>
 #include <string>
 
 #include <nlohmann/json.hpp>
@@ -43,9 +45,24 @@ std::vector<TokenId> some_tokens(int count, int vocabulary) {
   return tokens;
 }
 
+/// The maximum by several lanes, which compilers make vectors of, and where it is: a single running
+/// maximum takes 3% of a decoding step at 262,144 tokens.
 TokenId likeliest(const mlx::core::array& logits) {
-  const float* data = logits.data<float>();
-  return static_cast<TokenId>(std::max_element(data, data + logits.size()) - data);
+  constexpr std::size_t lanes = 16;
+  const std::span values(logits.data<float>(), logits.size());
+  std::array<float, lanes> maxima;
+  maxima.fill(values.front());
+  const std::size_t whole = values.size() / lanes * lanes;
+  for (std::size_t start = 0; start < whole; start += lanes) {
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const float value = values[start + lane];
+      maxima[lane] = value > maxima[lane] ? value : maxima[lane];
+    }
+  }
+  float maximum = *std::ranges::max_element(maxima);
+  for (const float value : values.subspan(whole)) maximum = std::max(maximum, value);
+  const auto place = std::ranges::find(values, maximum) - values.begin();
+  return static_cast<TokenId>(place % std::ssize(values));  // found nowhere: a NaN
 }
 
 double rate(int tokens, Clock::time_point start) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "generation/load_options.h"
+#include "kernels/primitive.h"
 
 namespace espalier::evaluation {
 
@@ -34,9 +35,9 @@ mx::array SequenceRunner::feed(std::span<const TokenId> tokens, int wanted) {
   batch.tokens.assign(tokens.begin(), tokens.end());
   batch.sequences.push_back({.first_row = 0, .rows = rows, .state = &*state_});
   for (int row = rows - wanted; row < rows; ++row) batch.logits_rows.push_back(row);
-  mx::array logits = mx::contiguous(model_.forward(batch, pool_));
+  mx::array logits = model_.forward(batch, pool_);
   logits.eval();
-  return logits;
+  return kernels::row_contiguous(logits);
 }
 
 mx::array SequenceRunner::prefill(std::span<const TokenId> tokens, int chunk) {

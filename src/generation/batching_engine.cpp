@@ -29,6 +29,7 @@
 #include "generation/sampler.h"
 #include "generation/scheduler.h"
 #include "kernels/attention.h"
+#include "kernels/primitive.h"
 #include "mlx/memory.h"
 #include "mlx/mlx.h"
 #include "models/batch.h"
@@ -415,9 +416,9 @@ mx::array BatchingEngine::compute(const std::vector<ScheduledRows>& plan) {
     make_pool();
   }
   const models::Batch batch = make_batch(plan);
-  mx::array logits = mx::contiguous(model_->forward(batch, *pool_));
+  mx::array logits = model_->forward(batch, *pool_);
   mx::eval(logits);
-  return logits;
+  return kernels::row_contiguous(logits);
 }
 
 models::Batch BatchingEngine::make_batch(const std::vector<ScheduledRows>& plan) {

@@ -24,6 +24,9 @@ namespace mx = mlx::core;
 /// Tasks per worker below which the rows of one tile are split over the keys as well.
 constexpr int tasks_per_worker = 6;
 
+/// Multiplications below which waking the workers and meeting them costs more than it brings.
+constexpr std::int64_t serial_products = 1 << 17;
+
 int first_chunk(const AttentionSpan& span, const AttentionCall& call) {
   int first = 0;
   if (call.window > 0) {
@@ -115,11 +118,33 @@ Plan make_plan(const AttentionBatch& batch, const AttentionCall& call, int worke
   return plan;
 }
 
-void run_plan(const Plan& plan, const AttentionCall& call, base::ThreadPool& pool) {
+/// How many threads are worth their waking.
+int count_workers(const AttentionBatch& batch, const AttentionCall& call, int available) {
+  std::int64_t scores = 0;
+  for (const AttentionRows& sequence : batch) {
+    const int end = sequence.position + sequence.rows;
+    const int keys = call.window > 0 ? std::min(end, call.window + sequence.rows) : end;
+    scores += std::int64_t{sequence.rows} * keys;
+  }
+  const int heads = call.kv_heads * call.group;
+  return scores * heads * (call.head_dim + call.value_dim) < serial_products ? 1 : available;
+}
+
+void run_plan(const Plan& plan, const AttentionCall& call, int workers) {
   const AttentionCpu& cpu = attention_cpu();
   const std::size_t scratch_floats =
       attention_scratch_floats(call.group, call.stride, call.value_stride);
-  const auto scratch = std::make_unique_for_overwrite<float[]>(scratch_floats * pool.size());
+  const auto scratch = std::make_unique_for_overwrite<float[]>(scratch_floats * workers);
+  if (workers == 1) {
+    for (const AttentionSpan& span : plan.prepare) {
+      cpu.prepare(call, span, scratch.get());
+    }
+    for (const AttentionTask& task : plan.attend) {
+      cpu.attend(call, task, scratch.get());
+    }
+    return;
+  }
+  base::ThreadPool& pool = base::compute_pool();
   base::TileCounter prepare(plan.prepare.size());
   base::TileCounter attend(plan.attend.size());
   base::TileCounter merge(plan.merge.size());
@@ -187,8 +212,8 @@ struct Attention {
     const auto queries = std::make_unique_for_overwrite<float[]>(
         static_cast<std::size_t>(call.rows) * heads * call.stride);
     call.queries = queries.get();
-    base::ThreadPool& pool = base::compute_pool();
-    run_plan(make_plan(*batch, call, pool.size()), call, pool);
+    const int workers = count_workers(*batch, call, base::compute_pool().size());
+    run_plan(make_plan(*batch, call, workers), call, workers);
   }
 
  private:

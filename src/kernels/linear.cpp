@@ -63,10 +63,23 @@ constexpr int max_row_tile = 128;
 constexpr std::int64_t private_elements = 4096;
 /// Multiplications below which waking other threads costs more than it brings.
 constexpr std::int64_t serial_products = 1 << 15;
-/// How many pieces the work is cut into per thread, so that a slow core can take fewer: not too
-/// many when weights stream from memory, since each piece begins with a jump there.
+/// How many pieces the work is cut into per thread, so that a slow core can take fewer.
 constexpr int pieces_per_thread = 16;
-constexpr int streaming_pieces_per_thread = 4;
+
+/// Where the pieces begin that the units of one row tile are cut into, and where the last one ends.
+/// Weights that stream from memory come in pieces that shrink: each begins with a jump in memory,
+/// so there should be few, and the threads end together only if the last ones are small.
+std::vector<int> cut_units(int units, int row_tiles, int threads) {
+  std::vector<int> starts = {0};
+  const int even = std::max(1, units * row_tiles / (threads * pieces_per_thread));
+  while (starts.back() < units) {
+    const int left = units - starts.back();
+    const int size =
+        row_tiles > 1 ? std::min(even, left) : (left + 2 * threads - 1) / (2 * threads);
+    starts.push_back(starts.back() + size);
+  }
+  return starts;
+}
 
 /// One call of `linear`; see there. Inputs: x, the matrices, then norm weight, bias, residual where
 /// given.
@@ -116,18 +129,17 @@ struct LinearWork::Call {
   std::optional<mx::array> bias;
   std::optional<mx::array> residual;
   mx::array output;
-  int rows;     // T
-  int columns;  // K
-  int outputs;  // width of the result
-  int units;
-  bool any_int8;  // matrices multiplied by activations of each format
+  int rows;                 // T
+  int columns;              // K
+  int outputs;              // width of the result
+  std::vector<int> pieces;  // see `cut_units`
+  bool any_int8;            // matrices multiplied by activations of each format
   bool any_int15;
   bool any_f32;
   int row_tile;
-  int units_per_tile;
 
   int row_tiles() const { return (rows + row_tile - 1) / row_tile; }
-  int column_tiles() const { return (units + units_per_tile - 1) / units_per_tile; }
+  int column_tiles() const { return static_cast<int>(pieces.size()) - 1; }
   std::int64_t elements() const { return static_cast<std::int64_t>(rows) * columns; }
   /// Memory of the calling thread for all rows, valid until its next call.
   PreparedRows make_rows() const;
@@ -225,9 +237,8 @@ void LinearWork::run_tiles(const Call& call, const PreparedRows& prepared,
   for (std::size_t tile; tiles.next(tile);) {
     const int first_row = static_cast<int>(tile / column_tiles) * call.row_tile;
     const int rows = std::min(call.row_tile, call.rows - first_row);
-    const int first = static_cast<int>(tile % column_tiles) * call.units_per_tile;
-    const int last = std::min(first + call.units_per_tile, call.units);
-    for (int unit = first; unit < last; ++unit) {
+    const auto piece = static_cast<std::size_t>(tile % column_tiles);
+    for (int unit = call.pieces[piece]; unit < call.pieces[piece + 1]; ++unit) {
       run_unit(call, prepared, unit, first_row, rows);
     }
   }
@@ -246,12 +257,11 @@ LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs, const mx
             .rows = inputs[0].shape(0),
             .columns = inputs[0].shape(1),
             .outputs = output.shape(1),
-            .units = units(),
+            .pieces = {},
             .any_int8 = uses(ActivationFormat::int8),
             .any_int15 = uses(ActivationFormat::int15),
             .any_f32 = uses(ActivationFormat::f32),
-            .row_tile = 0,
-            .units_per_tile = 0};
+            .row_tile = 0};
   auto next = inputs.begin() + 1 + matrix_count;
   if (has_norm) {
     call.norm_weight = row_contiguous(*next++);
@@ -269,9 +279,7 @@ LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs, const mx
   const std::int64_t row_bytes = call.columns * element_bytes;
   call.row_tile = static_cast<int>(
       std::clamp<std::int64_t>(row_tile_bytes / row_bytes / 8 * 8, 8, max_row_tile));
-  const int pieces = call.row_tiles() > 1 ? pieces_per_thread : streaming_pieces_per_thread;
-  call.units_per_tile =
-      std::clamp(call.units * call.row_tiles() / (threads * pieces), 1, call.units);
+  call.pieces = cut_units(units(), call.row_tiles(), threads);
   return call;
 }
 
@@ -288,7 +296,7 @@ void LinearWork::operator()(const std::vector<mx::array>& inputs,
     prepare(call, 0, call.rows, prepared);
     run_tiles(call, prepared, tiles);
   };
-  if (call.elements() * call.units * band_rows <= serial_products) {
+  if (call.elements() * call.outputs <= serial_products) {
     private_work(0);
   } else if (call.elements() <= private_elements) {
     pool.run(private_work);
@@ -332,6 +340,8 @@ PreparedProduct prepare_product(const mx::array& x, const std::vector<PackedMatr
                   .has_residual = options.residual.has_value(),
                   .formats = {}};
   std::vector<mx::array> inputs{x};
+  work.matrices.reserve(weights.size());
+  inputs.reserve(weights.size() + 4);
   int outputs = 0;
   for (const auto& weight : weights) {
     check(weight.columns == x.shape(1), "matrices of as many columns as x");

@@ -115,14 +115,14 @@ void pack_quantized_row(const BlockReader& read, const HeaderLayout& header_layo
 /// `fill(row, first input, inputs, band)`.
 template <class Fill>
 PackedMatrix pack_bands(const BandMatrix& matrix, const Fill& fill) {
-  mx::array data = allocate_on_huge_pages(matrix.bands() * matrix.stride());
+  mx::array data = allocate_on_huge_pages(matrix.bands() * matrix.stride);
   std::uint8_t* bands = data.data<std::uint8_t>();
   base::TileCounter tiles(matrix.bands());
   base::compute_pool().run([&](int) {
     for (std::size_t band; tiles.next(band);) {
-      std::uint8_t* target = bands + band * matrix.stride();
+      std::uint8_t* target = bands + band * matrix.stride;
       const int lanes = matrix.rows_of(static_cast<int>(band));
-      if (lanes < band_rows) std::memset(target, 0, matrix.stride());
+      if (lanes < band_rows) std::memset(target, 0, matrix.stride);
       for (int first = 0; first < matrix.columns; first += piece_inputs) {
         const int count = std::min(piece_inputs, matrix.columns - first);
         for (int lane = 0; lane < lanes; ++lane) {
@@ -181,6 +181,15 @@ HeaderLayout default_header(BandType type) {
   });
 }
 
+BandMatrix::BandMatrix(const BandLayout& layout, int rows, int columns)
+    : type(layout.type),
+      header(layout.header),
+      rows(rows),
+      columns(columns),
+      stride(with_band(type, [&]<class Format>(const Format*) {
+        return band_bytes<Format>(columns, layout.header);
+      })) {}
+
 bool BandMatrix::takes_integers() const {
   return with_band(type, []<class Format>(const Format*) {
     if constexpr (Format::quantized) {
@@ -189,17 +198,6 @@ bool BandMatrix::takes_integers() const {
       return false;
     }
   });
-}
-
-std::int64_t BandMatrix::stride() const {
-  return with_band(
-      type, [this]<class Format>(const Format*) { return band_bytes<Format>(columns, header); });
-}
-
-int BandMatrix::rows_of(int band) const { return std::min(band_rows, rows - band * band_rows); }
-
-const std::uint8_t* BandMatrix::band(const mx::array& data, int index) const {
-  return data.data<std::uint8_t>() + index * stride();
 }
 
 bool can_pack(StorageType type) {

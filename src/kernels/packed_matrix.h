@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/linear.h"
@@ -13,22 +14,23 @@ struct BandMatrix {
   HeaderLayout header;
   int rows;
   int columns;
+  /// Bytes from one band to the next.
+  std::int64_t stride;
 
   explicit BandMatrix(const PackedMatrix& matrix)
       : BandMatrix(matrix.layout, matrix.rows, matrix.columns) {}
-  BandMatrix(const BandLayout& layout, int rows, int columns)
-      : type(layout.type), header(layout.header), rows(rows), columns(columns) {}
+  BandMatrix(const BandLayout& layout, int rows, int columns);
 
   BandShape shape() const { return {columns, header}; }
   int bands() const { return (rows + band_rows - 1) / band_rows; }
   /// Whether codes are whole numbers, which integer activations can be multiplied with.
   bool takes_integers() const;
-  /// Bytes from one band to the next.
-  std::int64_t stride() const;
   /// Output rows of a band: 16 but in the last one.
-  int rows_of(int band) const;
+  int rows_of(int band) const { return std::min(band_rows, rows - band * band_rows); }
   /// Where a band lies in the `data` array of the matrix.
-  const std::uint8_t* band(const mlx::core::array& data, int index) const;
+  const std::uint8_t* band(const mlx::core::array& data, int index) const {
+    return data.data<std::uint8_t>() + index * stride;
+  }
 };
 
 }  // namespace espalier::kernels

@@ -1,10 +1,16 @@
 #include "kernels/primitive.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace espalier::kernels {
 
 namespace mx = mlx::core;
+
+bool can_run_now(const std::vector<mx::array>& inputs) {
+  return std::ranges::all_of(
+      inputs, [](const mx::array& input) { return input.is_available() && !input.is_tracer(); });
+}
 
 mx::array row_contiguous(const mx::array& array) {
   if (array.flags().row_contiguous) {
