@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <vector>
 
 namespace espalier::base {
 
@@ -26,6 +27,50 @@ class alignas(64) TileCounter {
  private:
   std::atomic<std::size_t> next_{0};
   std::size_t count_;
+};
+
+/// Hands out the tiles [0, count) of a parallel loop where neighbouring tiles are better taken by
+/// one worker: each begins with a share of its own, which it takes in pieces of half of what is
+/// left, and helps the others when that is done. Thread-safe.
+class TileShares {
+ public:
+  TileShares(std::size_t count, int workers) : shares_(static_cast<std::size_t>(workers)) {
+    for (std::size_t i = 0; i < shares_.size(); ++i) {
+      shares_[i].next = shares_[i].first = count * i / shares_.size();
+      shares_[i].end = count * (i + 1) / shares_.size();
+    }
+  }
+
+  /// Where the worker's own share begins.
+  std::size_t first(int worker) const { return shares_[static_cast<std::size_t>(worker)].first; }
+
+  /// Claims the tiles [first, last); false when all are taken.
+  bool next(int worker, std::size_t& first, std::size_t& last) {
+    for (std::size_t i = 0; i < shares_.size(); ++i) {
+      if (shares_[(static_cast<std::size_t>(worker) + i) % shares_.size()].claim(first, last)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  struct alignas(64) Share {
+    std::atomic<std::size_t> next{0};
+    std::size_t first = 0;
+    std::size_t end = 0;
+
+    bool claim(std::size_t& claimed, std::size_t& last) {
+      claimed = next.load(std::memory_order_relaxed);
+      while (claimed < end) {
+        last = claimed + (end - claimed + 1) / 2;
+        if (next.compare_exchange_weak(claimed, last, std::memory_order_relaxed)) return true;
+      }
+      return false;
+    }
+  };
+
+  std::vector<Share> shares_;
 };
 
 }  // namespace espalier::base

@@ -63,23 +63,8 @@ constexpr int max_row_tile = 128;
 constexpr std::int64_t private_elements = 4096;
 /// Multiplications below which waking other threads costs more than it brings.
 constexpr std::int64_t serial_products = 1 << 15;
-/// How many pieces the work is cut into per thread, so that a slow core can take fewer.
-constexpr int pieces_per_thread = 16;
-
-/// Where the pieces begin that the units of one row tile are cut into, and where the last one ends.
-/// Weights that stream from memory come in pieces that shrink: each begins with a jump in memory,
-/// so there should be few, and the threads end together only if the last ones are small.
-std::vector<int> cut_units(int units, int row_tiles, int threads) {
-  std::vector<int> starts = {0};
-  const int even = std::max(1, units * row_tiles / (threads * pieces_per_thread));
-  while (starts.back() < units) {
-    const int left = units - starts.back();
-    const int size =
-        row_tiles > 1 ? std::min(even, left) : (left + 2 * threads - 1) / (2 * threads);
-    starts.push_back(starts.back() + size);
-  }
-  return starts;
-}
+/// What is fetched of a thread's first weights while it prepares its activations.
+constexpr int first_bytes = 1024;
 
 /// One call of `linear`; see there. Inputs: x, the matrices, then norm weight, bias, residual where
 /// given.
@@ -100,7 +85,24 @@ struct LinearWork {
  private:
   struct Call;
 
-  Call bind(const std::vector<mx::array>& inputs, const mx::array& output, int threads) const;
+  /// Where the weights of a unit lie, the first ones when gated, and its first output.
+  struct BandPlace {
+    int matrix;
+    int band;
+    int column;
+  };
+
+  Call bind(const std::vector<mx::array>& inputs, const mx::array& output) const;
+  BandPlace find_band(int unit) const {
+    BandPlace place{.matrix = 0, .band = unit, .column = 0};
+    while (place.band >= matrices[place.matrix].bands()) {
+      place.band -= matrices[place.matrix].bands();
+      place.column += matrices[place.matrix].rows;
+      ++place.matrix;
+    }
+    place.column += place.band * band_rows;
+    return place;
+  }
   bool uses(ActivationFormat format) const {
     return std::find(formats.begin(), formats.end(), format) != formats.end();
   }
@@ -117,29 +119,31 @@ struct LinearWork {
                 int rows, float* sums) const;
   void run_unit(const Call& call, const PreparedRows& prepared, int unit, int first_row,
                 int rows) const;
-  void run_tiles(const Call& call, const PreparedRows& prepared, base::TileCounter& tiles) const;
+  /// Starts to read the weights of a unit.
+  void fetch_unit(const Call& call, int unit) const;
+  void run_tiles(const Call& call, const PreparedRows& prepared, base::TileShares& tiles,
+                 int worker) const;
 };
 
 /// What all threads of one call share.
 struct LinearWork::Call {
   const LinearCpu& cpu;
   mx::array x;
-  std::vector<mx::array> weights;
+  const mx::array* weights;
   std::optional<mx::array> norm_weight;
   std::optional<mx::array> bias;
   std::optional<mx::array> residual;
   mx::array output;
-  int rows;                 // T
-  int columns;              // K
-  int outputs;              // width of the result
-  std::vector<int> pieces;  // see `cut_units`
-  bool any_int8;            // matrices multiplied by activations of each format
+  int rows;     // T
+  int columns;  // K
+  int outputs;  // width of the result
+  int units;
+  bool any_int8;  // matrices multiplied by activations of each format
   bool any_int15;
   bool any_f32;
   int row_tile;
 
   int row_tiles() const { return (rows + row_tile - 1) / row_tile; }
-  int column_tiles() const { return static_cast<int>(pieces.size()) - 1; }
   std::int64_t elements() const { return static_cast<std::int64_t>(rows) * columns; }
   /// Memory of the calling thread for all rows, valid until its next call.
   PreparedRows make_rows() const;
@@ -196,17 +200,19 @@ void LinearWork::multiply(const Call& call, const PreparedRows& prepared, int ma
   }
 }
 
+void LinearWork::fetch_unit(const Call& call, int unit) const {
+  const BandPlace place = find_band(unit);
+  for (int matrix = place.matrix; matrix <= (gated ? 1 : place.matrix); ++matrix) {
+    const std::uint8_t* data = matrices[matrix].band(call.weights[matrix], place.band);
+    for (int line = 0; line < first_bytes; line += 64) {
+      __builtin_prefetch(data + line);
+    }
+  }
+}
+
 void LinearWork::run_unit(const Call& call, const PreparedRows& prepared, int unit, int first_row,
                           int rows) const {
-  int matrix = 0;
-  int column = 0;
-  int band = unit;
-  while (band >= matrices[matrix].bands()) {
-    band -= matrices[matrix].bands();
-    column += matrices[matrix].rows;
-    ++matrix;
-  }
-  column += band * band_rows;
+  const auto [matrix, band, column] = find_band(unit);
   alignas(64) float sums[max_row_tile * band_rows];
   alignas(64) float up[max_row_tile * band_rows];
   multiply(call, prepared, matrix, band, first_row, rows, sums);
@@ -231,25 +237,25 @@ void LinearWork::run_unit(const Call& call, const PreparedRows& prepared, int un
   call.cpu.finish(tile);
 }
 
-void LinearWork::run_tiles(const Call& call, const PreparedRows& prepared,
-                           base::TileCounter& tiles) const {
-  const int column_tiles = call.column_tiles();
-  for (std::size_t tile; tiles.next(tile);) {
-    const int first_row = static_cast<int>(tile / column_tiles) * call.row_tile;
-    const int rows = std::min(call.row_tile, call.rows - first_row);
-    const auto piece = static_cast<std::size_t>(tile % column_tiles);
-    for (int unit = call.pieces[piece]; unit < call.pieces[piece + 1]; ++unit) {
-      run_unit(call, prepared, unit, first_row, rows);
+void LinearWork::run_tiles(const Call& call, const PreparedRows& prepared, base::TileShares& tiles,
+                           int worker) const {
+  const auto units = static_cast<std::size_t>(call.units);
+  std::size_t last;
+  for (std::size_t tile; tiles.next(worker, tile, last);) {
+    for (; tile < last; ++tile) {
+      const int first_row = static_cast<int>(tile / units) * call.row_tile;
+      run_unit(call, prepared, static_cast<int>(tile % units), first_row,
+               std::min(call.row_tile, call.rows - first_row));
     }
   }
 }
 
-LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs, const mx::array& output,
-                                  int threads) const {
+LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs,
+                                  const mx::array& output) const {
   const std::size_t matrix_count = matrices.size();
   Call call{.cpu = linear_cpu(),
             .x = row_contiguous(inputs[0]),
-            .weights = {inputs.begin() + 1, inputs.begin() + 1 + matrix_count},
+            .weights = inputs.data() + 1,
             .norm_weight = std::nullopt,
             .bias = std::nullopt,
             .residual = std::nullopt,
@@ -257,7 +263,7 @@ LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs, const mx
             .rows = inputs[0].shape(0),
             .columns = inputs[0].shape(1),
             .outputs = output.shape(1),
-            .pieces = {},
+            .units = units(),
             .any_int8 = uses(ActivationFormat::int8),
             .any_int15 = uses(ActivationFormat::int15),
             .any_f32 = uses(ActivationFormat::f32),
@@ -279,7 +285,6 @@ LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs, const mx
   const std::int64_t row_bytes = call.columns * element_bytes;
   call.row_tile = static_cast<int>(
       std::clamp<std::int64_t>(row_tile_bytes / row_bytes / 8 * 8, 8, max_row_tile));
-  call.pieces = cut_units(units(), call.row_tiles(), threads);
   return call;
 }
 
@@ -289,26 +294,29 @@ void LinearWork::operator()(const std::vector<mx::array>& inputs,
     return;
   }
   auto& pool = base::compute_pool();
-  const Call call = bind(inputs, outputs[0], pool.size());
-  base::TileCounter tiles(static_cast<std::size_t>(call.row_tiles()) * call.column_tiles());
-  const auto private_work = [&](int) {
+  const Call call = bind(inputs, outputs[0]);
+  const bool serial = call.elements() * call.outputs <= serial_products;
+  base::TileShares tiles(static_cast<std::size_t>(call.row_tiles()) * call.units,
+                         serial ? 1 : pool.size());
+  const auto private_work = [&](int worker) {
+    fetch_unit(call, static_cast<int>(tiles.first(worker) % call.units));
     const PreparedRows prepared = call.make_rows();
     prepare(call, 0, call.rows, prepared);
-    run_tiles(call, prepared, tiles);
+    run_tiles(call, prepared, tiles, worker);
   };
-  if (call.elements() * call.outputs <= serial_products) {
+  if (serial) {
     private_work(0);
   } else if (call.elements() <= private_elements) {
     pool.run(private_work);
   } else {
     const PreparedRows prepared = call.make_rows();
     base::TileCounter row_counter(call.rows);
-    pool.run([&](int) {
+    pool.run([&](int worker) {
       for (std::size_t row; row_counter.next(row);) {
         prepare(call, static_cast<int>(row), static_cast<int>(row) + 1, prepared);
       }
       pool.barrier();
-      run_tiles(call, prepared, tiles);
+      run_tiles(call, prepared, tiles, worker);
     });
   }
 }

@@ -89,7 +89,12 @@ std::vector<mlx::core::array> run_all_now(const Work& work, std::vector<mlx::cor
 template <class Work>
 mlx::core::array run_now(const Work& work, mlx::core::Shape shape, mlx::core::Dtype dtype,
                          const std::vector<mlx::core::array>& inputs) {
-  return std::move(run_all_now(work, {std::move(shape)}, {dtype}, inputs).front());
+  std::vector<mlx::core::array> outputs;
+  outputs.emplace_back(std::move(shape), dtype, nullptr, std::vector<mlx::core::array>());
+  allocate_outputs(work, inputs, outputs);
+  work(inputs, outputs);
+  outputs.front().set_status(mlx::core::array::Status::available);
+  return std::move(outputs.front());
 }
 
 /// Whether all arrays hold their data and no transformation of MLX follows them.
