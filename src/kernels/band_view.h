@@ -148,23 +148,25 @@ struct BlockView {
       if constexpr (Format::high_bits == 0) {
         return codes;
       } else {
-        return V::or_int(codes, high_codes<group>(low + low_bytes<Format>));
+        constexpr int high_mask = (Format::high_bits == 1 ? 0x01010101 : 0x03030303)
+                                  << Format::low_bits;
+        return V::or_masked(codes, high_codes<group>(low + low_bytes<Format>),
+                            V::set_int(high_mask));
       }
     }
   }
 
-  /// The bits above the low ones, in place.
+  /// The bits above the low ones, in place, among others.
   template <int group>
   static Int high_codes(const std::uint8_t* planes) {
     constexpr bool one_bit = Format::high_bits == 1;
     const Int plane = load_group(planes + (one_bit ? 0 : group / 4 * group_bytes));
     constexpr int position = one_bit ? group : 2 * (group % 4);
     constexpr int place = Format::low_bits;
-    const Int mask = V::set_int((one_bit ? 0x01010101 : 0x03030303) << place);
     if constexpr (position <= place) {
-      return V::and_int(V::template shift_left<place - position>(plane), mask);
+      return V::template shift_left<place - position>(plane);
     } else {
-      return V::and_int(V::template shift_right<position - place>(plane), mask);
+      return V::template shift_right<position - place>(plane);
     }
   }
 };

@@ -9,6 +9,7 @@ struct Avx2Dot {
   static constexpr int tile_lanes = 16;
   static constexpr int tile_rows = 4;
   static constexpr int signed_offset = 0;
+  static constexpr bool keeps_halves = false;
 
   class Sum {
    public:

@@ -9,6 +9,7 @@ struct ScalarDot {
   static constexpr int tile_lanes = 1;
   static constexpr int tile_rows = 1;
   static constexpr int signed_offset = 0;
+  static constexpr bool keeps_halves = false;
 
   class Sum {
    public:

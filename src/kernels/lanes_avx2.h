@@ -63,6 +63,7 @@ struct Avx2Lanes {
   static Int mul_int(Int a, Int b) { return _mm256_mullo_epi32(a, b); }
   static Int and_int(Int a, Int b) { return _mm256_and_si256(a, b); }
   static Int or_int(Int a, Int b) { return _mm256_or_si256(a, b); }
+  static Int or_masked(Int a, Int b, Int mask) { return or_int(a, and_int(b, mask)); }
   static Int xor_int(Int a, Int b) { return _mm256_xor_si256(a, b); }
   static Int max_int(Int a, Int b) { return _mm256_max_epi32(a, b); }
   template <int bits>

@@ -58,6 +58,10 @@ struct Avx512Lanes {
   static Int mul_int(Int a, Int b) { return _mm512_mullo_epi32(a, b); }
   static Int and_int(Int a, Int b) { return _mm512_and_si512(a, b); }
   static Int or_int(Int a, Int b) { return _mm512_or_si512(a, b); }
+  static Int or_masked(Int a, Int b, Int mask) {
+    constexpr int a_or_b_and_mask = 0xF8;
+    return _mm512_ternarylogic_epi32(a, b, mask, a_or_b_and_mask);
+  }
   static Int xor_int(Int a, Int b) { return _mm512_xor_si512(a, b); }
   static Int max_int(Int a, Int b) { return _mm512_max_epi32(a, b); }
   template <int bits>

@@ -65,6 +65,8 @@ struct ScalarLanes {
   static Int mul_int(Int a, Int b) { return wrap(to_unsigned(a) * to_unsigned(b)); }
   static Int and_int(Int a, Int b) { return a & b; }
   static Int or_int(Int a, Int b) { return a | b; }
+  /// a | (b & mask)
+  static Int or_masked(Int a, Int b, Int mask) { return a | (b & mask); }
   static Int xor_int(Int a, Int b) { return a ^ b; }
   static Int max_int(Int a, Int b) { return a > b ? a : b; }
   template <int bits>

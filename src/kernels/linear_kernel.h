@@ -14,12 +14,16 @@
 ///   static constexpr int tile_lanes;     // output rows per register tile, a multiple of V::width
 ///   static constexpr int tile_rows;      // activation rows per register tile
 ///   static constexpr int signed_offset;  // what `add_signed` adds to each weight
+///   static constexpr bool keeps_halves;  // whether halves of a block are scaled as floats
 ///   struct Sum {                         // one dot product per lane
 ///     void add(Int codes, Int x);             // + 4 unsigned codes times 4 signed x
 ///     void add_signed(Int values, Int x);     // + 4 (signed weights + signed_offset) times 4 x
 ///     void fold();                            // before 16 bits could overflow
 ///     void fold_scaled(Int scale);            // the same, multiplying what came since the last
-///     one Int total();
+///                                             // one; or, with `keeps_halves`:
+///     void end_half();                        // what follows is the second half
+///     Int first_half();
+///     Int total();                            // of what `end_half` did not put aside
 ///   };
 ///   struct WideSum {                     // the same for activations of 16 bits
 ///     void add(Int codes, Int x);             // + 2 signed words of codes times 2 of x
@@ -52,6 +56,13 @@ struct Int8Products {
   static constexpr int offset = Format::offset + (is_signed ? Dot::signed_offset : 0);
   /// Halves of a block are added up one after the other; else as one integer sum.
   static constexpr bool by_half = Format::sub_scales == SubScales::per_half_e4m3;
+  /// Their integer sums are scaled and added up as floats, which is exact too.
+  static constexpr bool keeps_halves = Dot::keeps_halves && scaled_by_half<Format> && !by_half;
+  static_assert(!keeps_halves || block_inputs / 2 * 127 * 128 *
+                                         (Format::offset > Format::largest - Format::offset
+                                              ? Format::offset
+                                              : Format::largest - Format::offset) <=
+                                     1 << 24);
 
   static Codes prepare(typename V::Int codes) { return codes; }
 
@@ -65,7 +76,11 @@ struct Int8Products {
       sum.add_signed(codes, V::set_int(values));
     } else {
       sum.add(codes, V::set_int(values));
-      if constexpr ((group + 1) % groups_per_fold<Format> == 0) {
+      if constexpr (keeps_halves) {
+        if constexpr (group == 3) {
+          sum.end_half();
+        }
+      } else if constexpr ((group + 1) % groups_per_fold<Format> == 0) {
         if constexpr (scaled_by_half<Format> && !by_half) {
           sum.fold_scaled(view.half_scale(group / 4));
         } else {
@@ -86,6 +101,7 @@ struct Int15Products {
   };
   static constexpr int offset = Format::offset;
   static constexpr bool by_half = scaled_by_half<Format>;
+  static constexpr bool keeps_halves = false;
 
   static Codes prepare(typename V::Int codes) {
     return {V::even_words(codes), V::odd_words(codes)};
@@ -101,15 +117,35 @@ struct Int15Products {
   }
 };
 
+/// The sum of a block whose halves were kept apart, scaled.
+template <class V, class Products, class Format>
+[[gnu::always_inline]] inline typename V::Float join_halves(const typename Products::Sum& sum,
+                                                            const BlockView<V, Format>& view,
+                                                            const typename Products::Block& x) {
+  auto first = sum.first_half();
+  auto last = sum.total();
+  if constexpr (Products::offset != 0) {
+    first = V::sub_int(first, V::set_int(Products::offset * x.half_sums[0]));
+    last = V::sub_int(last, V::set_int(Products::offset * x.half_sums[1]));
+  }
+  const auto scaled = V::mul(V::to_float(view.half_scale(0)), V::to_float(first));
+  return V::fma(V::to_float(view.half_scale(1)), V::to_float(last), scaled);
+}
+
 /// `result` plus the product of half a block, or of a whole one, given the sum of codes times
 /// values.
 template <class V, class Products, class Format>
 [[gnu::always_inline]] inline typename V::Float add_product(typename V::Float result,
-                                                            typename V::Int sum,
+                                                            const typename Products::Sum& products,
                                                             const BlockView<V, Format>& view,
                                                             const typename Products::Block& x,
                                                             int half) {
   constexpr int offset = Products::offset;
+  if constexpr (Products::keeps_halves) {
+    return V::fma(V::mul(view.scale(), V::set(x.scale)),
+                  join_halves<V, Products>(products, view, x), result);
+  }
+  auto sum = products.total();
   auto scale = view.scale();
   if constexpr (Products::by_half) {
     sum = V::sub_int(sum, V::set_int(offset * x.half_sums[half]));
@@ -164,8 +200,7 @@ template <class V, class Dot, class Format, class Products, int segments, int ro
     for (int segment = 0; segment < segments; ++segment) {
       for (int row = 0; row < rows; ++row) {
         auto& value = result[segment][row];
-        value = add_product<V, Products>(value, sum[segment][row].total(), view(segment), *x[row],
-                                         half);
+        value = add_product<V, Products>(value, sum[segment][row], view(segment), *x[row], half);
         if (half == parts - 1 && view(segment).has_minimum()) {
           value = add_minimum<V>(value, view(segment), *x[row]);
         }
