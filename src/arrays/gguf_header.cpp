@@ -307,6 +307,13 @@ void check_tensors(const Reader& reader, const GgufHeader& header, std::uint64_t
 
 }  // namespace
 
+std::optional<std::uint32_t> gguf_type_code(StorageType type) {
+  for (const auto& [number, stored] : storage_codes) {
+    if (stored == type) return number;
+  }
+  return std::nullopt;
+}
+
 GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string& path) {
   Reader reader(file, path);
   check_version(reader);

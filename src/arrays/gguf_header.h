@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "arrays/gguf.h"
 
 namespace espalier::arrays {
+
+/// The number by which a GGUF file names a type; nothing when the format has none.
+std::optional<std::uint32_t> gguf_type_code(StorageType type);
 
 /// What stands before the tensor data of one GGUF file.
 struct GgufHeader {

@@ -1,13 +1,9 @@
 #include "arrays/safetensors_writer.h"
 
-#include <cerrno>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "arrays/safetensors_header.h"
 #include "arrays/tensor_index.h"
@@ -43,48 +39,18 @@ std::string header_text(const std::vector<SafetensorsWriter::Entry>& entries,
 
 SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, const std::vector<Entry>& entries,
                                      const std::map<std::string, std::string>& metadata)
-    : path_(std::move(path)) {
+    : file_(std::move(path)) {
   const std::string header = header_text(entries, metadata, missing_);
-  temporary_ = path_;
-  temporary_ += ".partial-" + std::to_string(::getpid());
-  file_ = ::open(temporary_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
-  if (file_ < 0) {
-    temporary_.clear();
-    fail(errno);
-  }
   const std::uint64_t length = header.size();
-  try {
-    write(std::as_bytes(std::span(&length, 1)));
-    write(std::as_bytes(std::span(header)));
-  } catch (...) {
-    ::close(file_);
-    ::unlink(temporary_.c_str());
-    throw;
-  }
-}
-
-SafetensorsWriter::~SafetensorsWriter() {
-  if (file_ >= 0) ::close(file_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
-}
-
-void SafetensorsWriter::fail(int error) const {
-  throw std::runtime_error("cannot write " + path_.string() + ": " + std::strerror(error));
-}
-
-void SafetensorsWriter::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file_, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) fail(errno);
-    if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
+  file_.write(std::as_bytes(std::span(&length, 1)));
+  file_.write(std::as_bytes(std::span(header)));
 }
 
 void SafetensorsWriter::append(std::span<const std::byte> bytes) {
   if (bytes.size() > missing_) {
     throw std::logic_error("[SafetensorsWriter] more data than the entries describe");
   }
-  write(bytes);
+  file_.write(bytes);
   missing_ -= bytes.size();
 }
 
@@ -93,12 +59,7 @@ void SafetensorsWriter::finish() {
     throw std::logic_error("[SafetensorsWriter] " + std::to_string(missing_) +
                            " bytes of data are missing");
   }
-  const int synced = ::fsync(file_);
-  const int sync_error = errno;
-  const int closed = ::close(std::exchange(file_, -1));
-  if (synced != 0 || closed != 0) fail(synced != 0 ? sync_error : errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
-  temporary_.clear();
+  file_.publish(base::OutputFile::Existing::replace);
 }
 
 }  // namespace espalier::arrays

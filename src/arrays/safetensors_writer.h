@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arrays/tensor_file.h"
+#include "base/output_file.h"
 
 namespace espalier::arrays {
 
@@ -26,10 +27,6 @@ class SafetensorsWriter {
   /// entries the format cannot hold and `std::runtime_error` naming `path` when writing fails.
   SafetensorsWriter(std::filesystem::path path, const std::vector<Entry>& entries,
                     const std::map<std::string, std::string>& metadata = {});
-  /// Removes the temporary file unless `finish` was called.
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   /// Adds the next bytes of the data, in the order of the entries; tensors may come in any number
   /// of pieces.
@@ -40,12 +37,7 @@ class SafetensorsWriter {
   void finish();
 
  private:
-  void write(std::span<const std::byte> bytes);
-  [[noreturn]] void fail(int error) const;
-
-  std::filesystem::path path_;
-  std::filesystem::path temporary_;
-  int file_ = -1;
+  base::OutputFile file_;
   std::uint64_t missing_ = 0;  // bytes of data still to come
 };
 
