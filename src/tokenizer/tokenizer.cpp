@@ -8,6 +8,7 @@
 #include "tokenizer/json_file.h"
 #include "tokenizer/template_files.h"
 #include "tokenizer/text_library.h"
+#include "tokenizer/tokenizer_json.h"
 
 namespace espalier::tokenizer {
 namespace {
@@ -152,6 +153,39 @@ std::vector<espalier_text_bytes> as_bytes_list(const std::vector<std::string>& t
 
 int flag(std::optional<bool> value) { return value ? int{*value} : -1; }
 
+TokenizerHandle build_handle(const GgufVocabulary& vocabulary, const std::string& source) {
+  const auto tokens = as_bytes_list(vocabulary.tokens);
+  const auto merges = as_bytes_list(vocabulary.merges);
+  const espalier_text_gguf_vocabulary raw{
+      .model = as_bytes(vocabulary.model),
+      .pre = as_bytes(vocabulary.pre),
+      .tokens = tokens.data(),
+      .token_count = tokens.size(),
+      .types = vocabulary.types.data(),
+      .type_count = vocabulary.types.size(),
+      .scores = vocabulary.scores.data(),
+      .score_count = vocabulary.scores.size(),
+      .merges = merges.data(),
+      .merge_count = merges.size(),
+      .precompiled_charsmap = {vocabulary.precompiled_charsmap.data(),
+                               vocabulary.precompiled_charsmap.size()},
+      .bos = vocabulary.bos.value_or(-1),
+      .eos = vocabulary.eos.value_or(-1),
+      .unknown = vocabulary.unknown.value_or(-1),
+      .separator = vocabulary.separator.value_or(-1),
+      .add_bos = flag(vocabulary.add_bos),
+      .add_eos = flag(vocabulary.add_eos),
+      .add_space_prefix = flag(vocabulary.add_space_prefix),
+      .remove_extra_whitespaces = flag(vocabulary.remove_extra_whitespaces),
+  };
+  TokenizerHandle handle(espalier_text_tokenizer_from_gguf(&raw));
+  if (!handle) {
+    throw base::LoadError(source + " has a vocabulary that cannot be used: " + last_text_error() +
+                          ".");
+  }
+  return handle;
+}
+
 /// The file that holds the tokenizer of a checkpoint without a tokenizer.json.
 std::filesystem::path find_model_file(const std::filesystem::path& folder) {
   for (const char* name : {"tekken.json", "tokenizer.model", "tiktoken.model"}) {
@@ -215,36 +249,13 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& fol
 
 std::shared_ptr<const Tokenizer> build_tokenizer(const GgufVocabulary& vocabulary,
                                                  const std::string& source) {
-  const auto tokens = as_bytes_list(vocabulary.tokens);
-  const auto merges = as_bytes_list(vocabulary.merges);
-  const espalier_text_gguf_vocabulary raw{
-      .model = as_bytes(vocabulary.model),
-      .pre = as_bytes(vocabulary.pre),
-      .tokens = tokens.data(),
-      .token_count = tokens.size(),
-      .types = vocabulary.types.data(),
-      .type_count = vocabulary.types.size(),
-      .scores = vocabulary.scores.data(),
-      .score_count = vocabulary.scores.size(),
-      .merges = merges.data(),
-      .merge_count = merges.size(),
-      .precompiled_charsmap = {vocabulary.precompiled_charsmap.data(),
-                               vocabulary.precompiled_charsmap.size()},
-      .bos = vocabulary.bos.value_or(-1),
-      .eos = vocabulary.eos.value_or(-1),
-      .unknown = vocabulary.unknown.value_or(-1),
-      .separator = vocabulary.separator.value_or(-1),
-      .add_bos = flag(vocabulary.add_bos),
-      .add_eos = flag(vocabulary.add_eos),
-      .add_space_prefix = flag(vocabulary.add_space_prefix),
-      .remove_extra_whitespaces = flag(vocabulary.remove_extra_whitespaces),
-  };
-  TokenizerHandle handle(espalier_text_tokenizer_from_gguf(&raw));
-  if (!handle) {
-    throw base::LoadError(source + " has a vocabulary that cannot be used: " + last_text_error() +
-                          ".");
-  }
-  return std::make_shared<LibraryTokenizer>(std::move(handle), vocabulary.bos, vocabulary.eos);
+  return std::make_shared<LibraryTokenizer>(build_handle(vocabulary, source), vocabulary.bos,
+                                            vocabulary.eos);
+}
+
+std::string tokenizer_json(const GgufVocabulary& vocabulary, const std::string& source) {
+  const TokenizerHandle handle = build_handle(vocabulary, source);
+  return text_of(espalier_text_tokenizer_json, handle.get());
 }
 
 }  // namespace espalier::tokenizer

@@ -122,6 +122,10 @@ int espalier_text_is_special(const espalier_text_tokenizer* tokenizer, uint32_t 
 /* One more than the highest id. */
 uint32_t espalier_text_vocabulary_size(const espalier_text_tokenizer* tokenizer);
 
+/* The content of a tokenizer.json that gives this tokenizer. */
+espalier_text_status espalier_text_tokenizer_json(const espalier_text_tokenizer* tokenizer,
+                                                  espalier_text_buffer* json);
+
 /* A decoder that takes ids one by one; for one thread at a time. It keeps the tokenizer alive. */
 espalier_text_stream* espalier_text_stream_new(const espalier_text_tokenizer* tokenizer,
                                                int skip_special);

@@ -119,6 +119,11 @@ impl TextTokenizer {
         self.special_ids.contains(&id)
     }
 
+    /// The content of a `tokenizer.json` that gives this tokenizer.
+    pub fn to_json(&self) -> Result<String, TextError> {
+        Ok(self.inner.to_string(true)?)
+    }
+
     /// One more than the highest id.
     pub fn size(&self) -> u32 {
         self.size

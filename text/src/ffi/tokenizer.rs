@@ -268,6 +268,19 @@ pub unsafe extern "C" fn espalier_text_vocabulary_size(tokenizer: *const Tokeniz
 }
 
 /// # Safety
+/// `tokenizer` must be alive, `json` writable.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_tokenizer_json(
+    tokenizer: *const TokenizerHandle,
+    json: *mut Buffer,
+) -> i32 {
+    status(guarded(|| {
+        json.write(give_bytes((*tokenizer).0.to_json()?.into_bytes()));
+        Ok(())
+    }))
+}
+
+/// # Safety
 /// `tokenizer` must be alive.
 #[no_mangle]
 pub unsafe extern "C" fn espalier_text_stream_new(
