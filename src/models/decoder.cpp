@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include "models/load_recurrent.h"
+#include "models/state_shapes.h"
 
 namespace espalier::models {
 namespace {
@@ -158,34 +158,11 @@ Decoder::Decoder(Descriptor descriptor, DecoderModules modules, mx::Dtype dtype)
     : descriptor_(std::move(descriptor)), modules_(std::move(modules)), dtype_(dtype) {}
 
 std::vector<state::KvLayerShape> Decoder::kv_layers() const {
-  std::vector<state::KvLayerShape> shapes;
-  for (const LayerDescriptor& layer : descriptor_.layers) {
-    const auto* attention = std::get_if<AttentionDescriptor>(&layer.mixer);
-    if (const auto* both = std::get_if<ParallelMixerDescriptor>(&layer.mixer)) {
-      attention = &both->attention;
-    }
-    if (attention != nullptr && !attention->shares_kv_of) {
-      const int values = attention->value_dim > 0 ? attention->value_dim : attention->head_dim;
-      shapes.push_back(
-          {.kv_heads = attention->kv_heads, .head_dim = attention->head_dim, .value_dim = values});
-    } else if (const auto* latent = std::get_if<LatentAttentionDescriptor>(&layer.mixer)) {
-      shapes.push_back(
-          {.kv_heads = 1, .head_dim = latent->rope_dim + latent->kv_rank, .value_dim = 0});
-    }
-  }
-  return shapes;
+  return models::kv_layers(descriptor_);
 }
 
 std::vector<state::RecurrentLayerShape> Decoder::recurrent_layers() const {
-  std::vector<state::RecurrentLayerShape> shapes;
-  for (const LayerDescriptor& layer : descriptor_.layers) {
-    if (const auto* mixer = std::get_if<RecurrentDescriptor>(&layer.mixer)) {
-      shapes.push_back(recurrent_state(*mixer));
-    } else if (const auto* both = std::get_if<ParallelMixerDescriptor>(&layer.mixer)) {
-      shapes.push_back(recurrent_state(both->mamba));
-    }
-  }
-  return shapes;
+  return models::recurrent_layers(descriptor_);
 }
 
 mx::array Decoder::run(const Batch& batch, state::KvPool& pool,

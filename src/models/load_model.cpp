@@ -1,3 +1,5 @@
+#include "models/load_model.h"
+
 #include <fstream>
 #include <string>
 #include <utility>
@@ -104,20 +106,27 @@ FolderSettings read_folder(const std::filesystem::path& folder) {
 
 }  // namespace
 
-std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {
+std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options,
+                                  std::shared_ptr<const arrays::TensorFile> tensors) {
   if (std::filesystem::is_directory(path)) {
     FolderSettings settings = read_folder(path);
     if (!settings.generates) {
       throw base::LoadError(path.string() +
                             ": the model gives embeddings or scores; it generates no text.");
     }
-    layers::WeightReader weights(arrays::open_safetensors_folder(path),
-                                 std::move(settings.schemes));
+    layers::WeightReader weights(std::move(tensors), std::move(settings.schemes));
     return build(std::move(settings.descriptor), weights, settings.dtype, options);
   }
   const std::shared_ptr<const arrays::GgufFile> file = arrays::GgufFile::open(path);
-  layers::WeightReader weights(file);
+  layers::WeightReader weights(std::move(tensors));
   return build(describe_model(GgufReader(file, weights)), weights, mx::float32, options);
+}
+
+std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {
+  if (std::filesystem::is_directory(path)) {
+    return load_model(path, options, arrays::open_safetensors_folder(path));
+  }
+  return load_model(path, options, arrays::GgufFile::open(path));
 }
 
 Inspection inspect_model(const std::filesystem::path& path) {
