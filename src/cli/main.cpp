@@ -59,7 +59,7 @@ int run(int argc, char** argv) {
   Action action;
   for (const auto add :
        {add_serve, add_generate, add_chat, add_tokenize, add_render, add_parse_tools, add_logits,
-        add_perplexity, add_bench, add_embed, add_fit, add_inspect, add_ls}) {
+        add_perplexity, add_bench, add_embed, add_convert, add_fit, add_inspect, add_ls}) {
     add(app, action);
   }
   std::vector<std::string> arguments = with_verb(argc, argv);

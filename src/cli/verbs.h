@@ -22,6 +22,7 @@ void add_perplexity(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_embed(CLI::App& app, Action& action);
+void add_convert(CLI::App& app, Action& action);
 void add_fit(CLI::App& app, Action& action);
 void add_ls(CLI::App& app, Action& action);
 

@@ -1,0 +1,187 @@
+#include "conversion/convert.h"
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "cli/progress.h"
+#include "cli/verbs.h"
+#include "conversion/plan.h"
+#include "conversion/sensitivity.h"
+#include "hub/resolve.h"
+#include "server/protocol/parameter.h"
+
+namespace espalier::cli {
+namespace {
+
+using server::protocol::Json;
+
+struct ConvertVerbOptions {
+  std::string model;
+  std::string output;
+  std::string dtype;
+  std::string mode;
+  std::optional<int> bits;
+  std::optional<int> group;
+  bool dequantize = false;
+  std::string gguf;
+  std::vector<std::string> rules;
+  std::optional<double> target_bpw;
+  std::string calibration;
+  std::optional<int> threads;
+  bool json = false;
+};
+
+/// What a signal cancels; set before the handler is.
+base::CancellationToken* interrupted = nullptr;
+
+void cancel_on_signal(base::CancellationToken& token) {
+  interrupted = &token;
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted->cancel(); };
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+}
+
+conversion::Rule parse_rule(const std::string& text) {
+  const auto separator = text.rfind('=');
+  if (separator == std::string::npos || separator == 0 || separator + 1 == text.size()) {
+    throw base::UsageError("a rule is PATTERN=SETTING, not \"" + text + "\"");
+  }
+  return {text.substr(0, separator), text.substr(separator + 1)};
+}
+
+quantization::MlxFormat parse_quantization(const ConvertVerbOptions& options) {
+  const auto mode = conversion::parse_mode(options.mode);
+  quantization::MlxFormat format;
+  if (mode != quantization::MlxMode::affine) format = quantization::mlx_float_format(mode);
+  if (options.bits) format.bits = *options.bits;
+  if (options.group) format.group = *options.group;
+  return format;
+}
+
+conversion::ConvertOptions parse(const ConvertVerbOptions& options) {
+  conversion::ConvertOptions result;
+  result.source = hub::resolve(options.model).path;
+  result.destination = options.output;
+  if (!options.dtype.empty()) result.dtype = conversion::parse_dtype(options.dtype);
+  if (!options.mode.empty()) {
+    result.quantize = parse_quantization(options);
+  } else if (options.bits || options.group) {
+    throw base::UsageError("--bits and --group go with --quantize");
+  }
+  result.dequantize = options.dequantize;
+  if (!options.gguf.empty()) result.gguf = conversion::parse_gguf_type(options.gguf);
+  for (const std::string& rule : options.rules) result.rules.push_back(parse_rule(rule));
+  result.progress = show_progress("million values");
+  return result;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw base::LoadError("cannot read " + path);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// Measures the layers and chooses their bits when a budget is given.
+void apply_budget(const ConvertVerbOptions& options, conversion::ConvertOptions& parsed) {
+  if (!options.target_bpw) return;
+  if (!parsed.quantize) parsed.quantize = quantization::MlxFormat{};
+  if (parsed.quantize->mode != quantization::MlxMode::affine || options.bits) {
+    throw base::UsageError("--target-bpw chooses the bits of affine weights by itself");
+  }
+  if (std::filesystem::exists(parsed.destination)) {
+    throw std::runtime_error(parsed.destination.string() + " exists already");
+  }
+  conversion::BudgetOptions budget;
+  budget.source = parsed.source;
+  budget.bits_per_weight = *options.target_bpw;
+  budget.group = parsed.quantize->group;
+  budget.text = read_text(options.calibration);
+  budget.cancelled = parsed.cancelled;
+  budget.progress = show_progress("layers measured");
+  parsed.layers = conversion::choose_formats(budget);
+}
+
+void print(const conversion::ConvertReport& report, const ConvertVerbOptions& options) {
+  if (options.json) {
+    const Json output = {{"path", options.output},
+                         {"tensors", report.tensors},
+                         {"parameters", report.values},
+                         {"bytes", report.bytes},
+                         {"bits_per_weight", report.bits_per_weight},
+                         {"encodings", report.encodings},
+                         {"notes", report.notes}};
+    std::cout << server::protocol::dump(output) << "\n";
+    return;
+  }
+  for (const std::string& note : report.notes) std::cerr << note << "\n";
+  std::cout << options.output << ": " << report.tensors << " tensors, " << std::fixed
+            << std::setprecision(1) << static_cast<double>(report.bytes) / 1e6 << " MB, "
+            << std::setprecision(3) << report.bits_per_weight << " bits per weight\n";
+  for (const auto& [encoding, count] : report.encodings) {
+    std::cout << "  " << count << " " << encoding << "\n";
+  }
+}
+
+void run_convert(const ConvertVerbOptions& options) {
+  if (options.threads) base::set_compute_threads(*options.threads);
+  conversion::ConvertOptions parsed = parse(options);
+  cancel_on_signal(parsed.cancelled);
+  apply_budget(options, parsed);
+  print(conversion::convert(parsed), options);
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, Action& action) {
+  auto options = std::make_shared<ConvertVerbOptions>();
+  CLI::App* verb =
+      app.add_subcommand("convert", "Change how a model's weights are stored, into a new place");
+  verb->add_option("--model", options->model, "folder, .gguf file, repo id or alias")->required();
+  verb->add_option("--output", options->output, "new folder, or new .gguf file with --gguf")
+      ->required();
+  verb->add_option("--dtype", options->dtype,
+                   "float32, float16 or bfloat16: type of dense tensors and of scales");
+  auto* quantize =
+      verb->add_option("--quantize", options->mode, "MLX's affine, mxfp4, mxfp8 or nvfp4");
+  verb->add_option("--bits", options->bits, "of affine weights: 2, 3, 4, 5, 6 or 8 (default: 4)");
+  verb->add_option("--group", options->group,
+                   "weights that share a scale: 32, 64 or 128 (default: 64)");
+  auto* dequantize =
+      verb->add_flag("--dequantize", options->dequantize, "write all weights as plain numbers");
+  verb->add_option("--gguf", options->gguf,
+                   "write a GGUF file of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, "
+                   "Q6_K, IQ4_NL or IQ4_XS")
+      ->excludes(quantize)
+      ->excludes(dequantize);
+  quantize->excludes(dequantize);
+  verb->add_option(
+          "--rule", options->rules,
+          "PATTERN=SETTING for tensors or layers of that name; the last that matches holds")
+      ->allow_extra_args(false);
+  auto* budget =
+      verb->add_option("--target-bpw", options->target_bpw,
+                       "bits a weight on average: measure each affine layer and choose its bits")
+          ->check(CLI::PositiveNumber);
+  auto* calibration =
+      verb->add_option("--calibration", options->calibration, "file with the text to measure on");
+  budget->needs(calibration);
+  calibration->needs(budget);
+  budget->excludes(dequantize);
+  verb->add_option("--threads", options->threads,
+                   "threads that compute (default: the physical cores)")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--json", options->json,
+                 "print {path, tensors, parameters, bytes, bits_per_weight, encodings, notes}");
+  verb->callback([options, &action] { action = [options] { run_convert(*options); }; });
+}
+
+}  // namespace espalier::cli

@@ -1,0 +1,284 @@
+#include "conversion/sensitivity.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "base/tile_counter.h"
+#include "conversion/allocation.h"
+#include "conversion/gguf_settings.h"
+#include "conversion/layout.h"
+#include "conversion/plan.h"
+#include "conversion/source.h"
+#include "generation/bundle.h"
+#include "kernels/kv_block.h"
+#include "mlx/mlx.h"
+#include "models/load_model.h"
+#include "state/kv_pool.h"
+
+namespace espalier::conversion {
+namespace {
+
+namespace mx = mlx::core;
+
+using arrays::StorageType;
+using arrays::TensorView;
+using base::UsageError;
+using quantization::MlxFormat;
+using quantization::MlxMode;
+using tokenizer::TokenId;
+
+constexpr std::array widths = {2, 3, 4, 5, 6, 8};
+/// Few enough that each layer's damage stands out from rounding.
+constexpr int probe_width = 3;
+constexpr int sequences = 4;
+constexpr std::size_t sequence_tokens = 96;
+constexpr int scale_bits = 16;
+
+/// The tensors of a file, one of them with other values.
+class Overlay : public arrays::TensorFile {
+ public:
+  Overlay(std::shared_ptr<const arrays::TensorFile> file, std::string name,
+          std::vector<float> values)
+      : file_(std::move(file)), values_(std::move(values)), tensors_(file_->tensors()) {
+    const auto own = std::ranges::find(tensors_, name, &TensorView::name);
+    own->type = StorageType::f32;
+    own->bytes = std::as_bytes(std::span(values_));
+    own_ = &*own;
+  }
+
+  const std::vector<TensorView>& tensors() const override { return tensors_; }
+  const TensorView* find(std::string_view name) const override {
+    return name == own_->name ? own_ : file_->find(name);
+  }
+  std::string path() const override { return file_->path(); }
+  void release(const TensorView& tensor) const override {
+    if (tensor.name != own_->name) file_->release(tensor);
+  }
+
+ private:
+  std::shared_ptr<const arrays::TensorFile> file_;
+  std::vector<float> values_;
+  std::vector<TensorView> tensors_;
+  const TensorView* own_;
+};
+
+/// Parts of the text, evenly spread.
+std::vector<std::vector<TokenId>> cut_text(const std::vector<TokenId>& tokens) {
+  if (tokens.size() < sequences * sequence_tokens) {
+    throw UsageError("the calibration text has " + std::to_string(tokens.size()) +
+                     " tokens; at least " + std::to_string(sequences * sequence_tokens) +
+                     " are needed");
+  }
+  std::vector<std::vector<TokenId>> parts;
+  const std::size_t stride = tokens.size() / sequences;
+  for (std::size_t i = 0; i < sequences; ++i) {
+    const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(i * stride);
+    parts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sequence_tokens));
+  }
+  return parts;
+}
+
+/// Logits of every position, [rows, V].
+mx::array logits_of(models::Model& model, const std::vector<std::vector<TokenId>>& parts) {
+  constexpr int blocks =
+      sequences * (static_cast<int>(sequence_tokens) / kernels::kv_block_tokens + 1);
+  state::KvPool pool(model.kv_layers(), blocks, mx::float32);
+  std::vector<state::SequenceState> states;
+  states.reserve(parts.size());
+  models::Batch batch;
+  for (const auto& part : parts) {
+    states.emplace_back(pool);
+    const int first = static_cast<int>(batch.tokens.size());
+    batch.sequences.push_back(
+        {.first_row = first, .rows = static_cast<int>(part.size()), .state = &states.back()});
+    batch.tokens.insert(batch.tokens.end(), part.begin(), part.end());
+  }
+  for (int row = 0; row < static_cast<int>(batch.tokens.size()); ++row) {
+    batch.logits_rows.push_back(row);
+  }
+  mx::array logits = mx::contiguous(model.forward(batch, pool));
+  logits.eval();
+  return logits;
+}
+
+/// Kullback-Leibler divergence of softmax(b) from softmax(a), in nats.
+double divergence(std::span<const float> a, std::span<const float> b) {
+  const auto log_sum = [](std::span<const float> logits) {
+    const float largest = *std::ranges::max_element(logits);
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(logit - largest);
+    return largest + std::log(sum);
+  };
+  const double a_sum = log_sum(a);
+  const double b_sum = log_sum(b);
+  double result = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double log_p = a[i] - a_sum;
+    result += std::exp(log_p) * (log_p - (b[i] - b_sum));
+  }
+  return std::max(result, 0.0);
+}
+
+double mean_divergence(const mx::array& a, const mx::array& b) {
+  const auto rows = static_cast<std::size_t>(a.shape(0));
+  const auto width = static_cast<std::size_t>(a.shape(1));
+  std::vector<double> values(rows);
+  base::TileCounter tiles(rows);
+  base::compute_pool().run([&](int) {
+    for (std::size_t row; tiles.next(row);) {
+      values[row] = divergence({a.data<float>() + row * width, width},
+                               {b.data<float>() + row * width, width});
+    }
+  });
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(rows);
+}
+
+/// A tensor quantized to `bits` and back; adds the squared error to `error`.
+void quantize_rows(const SourceTensor& tensor, const MlxFormat& format, std::int64_t row,
+                   std::span<float> values, double& error) {
+  tensor.read(row, 1, values);
+  const std::size_t groups = values.size() / static_cast<std::size_t>(format.group);
+  std::vector<std::byte> codes(values.size() * static_cast<std::size_t>(format.bits) / 8);
+  std::vector<float> scales(groups);
+  std::vector<float> biases(groups);
+  std::vector<float> original(values.begin(), values.end());
+  quantization::encode_affine(format, values, codes, scales, biases);
+  quantization::decode_affine(format, codes, scales, biases, values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    error += std::pow(static_cast<double>(values[i]) - original[i], 2);
+  }
+}
+
+struct Quantized {
+  std::vector<float> values;  // empty unless asked for
+  double error = 0;           // summed squares
+};
+
+Quantized quantize(const SourceTensor& tensor, const MlxFormat& format, bool keep) {
+  Quantized result;
+  const auto columns = static_cast<std::size_t>(tensor.columns());
+  if (keep) result.values.resize(static_cast<std::size_t>(tensor.elements()));
+  std::vector<double> errors(static_cast<std::size_t>(tensor.rows()));
+  base::TileCounter rows(errors.size());
+  base::compute_pool().run([&](int) {
+    std::vector<float> scratch(columns);
+    for (std::size_t row; rows.next(row);) {
+      const std::span<float> target =
+          keep ? std::span(result.values).subspan(row * columns, columns) : std::span(scratch);
+      quantize_rows(tensor, format, static_cast<std::int64_t>(row), target, errors[row]);
+    }
+  });
+  tensor.release(0, tensor.rows());
+  for (const double error : errors) result.error += error;
+  return result;
+}
+
+/// Names of the source's tensors in Hugging Face's layout.
+std::vector<std::string> target_names(const Source& source) {
+  std::vector<SourceTensor> tensors = source.tensors;
+  if (source.gguf) {
+    const std::string name = source.gguf->metadata().require_string("general.architecture");
+    const Layout* layout = find_layout_of_architecture(name);
+    if (layout == nullptr) {
+      throw base::LoadError(source.path.string() + ": GGUF files of architecture " + name +
+                            " cannot become safetensors");
+    }
+    std::erase_if(tensors, [](const auto& tensor) { return tensor.shape().size() < 2; });
+    tensors = to_hugging_face_layout(*layout, hugging_face_settings(source, *layout).heads,
+                                     std::move(tensors), source.path.string());
+  } else {
+    std::erase_if(tensors, [](const auto& tensor) { return tensor.shape().size() < 2; });
+  }
+  std::vector<std::string> names;
+  for (const SourceTensor& tensor : tensors) names.push_back(tensor.name());
+  return names;
+}
+
+/// A layer that can be quantized, under both names.
+struct Layer {
+  const SourceTensor* tensor;
+  std::string name;
+};
+
+std::vector<Layer> layers_of(const Source& source, int group) {
+  const std::vector<std::string> names = target_names(source);
+  std::vector<Layer> layers;
+  std::size_t matrix = 0;
+  for (const SourceTensor& tensor : source.tensors) {
+    if (tensor.shape().size() < 2) continue;
+    const std::string& name = names.at(matrix++);
+    if (!is_quantizable(tensor) || tensor.columns() % group != 0) continue;
+    if (tensor.foreign() || !std::holds_alternative<StorageType>(tensor.encoding())) {
+      throw base::LoadError(source.path.string() +
+                            ": weights that are quantized already cannot be measured");
+    }
+    layers.push_back({&tensor, layer_name(name)});
+  }
+  return layers;
+}
+
+/// Bits that the layers may have on average, so that the whole model has `wanted`.
+double layer_budget(const Source& source, const std::vector<Layer>& layers, double wanted) {
+  double all = 0;
+  double quantizable = 0;
+  for (const SourceTensor& tensor : source.tensors) all += static_cast<double>(tensor.elements());
+  for (const Layer& layer : layers) quantizable += static_cast<double>(layer.tensor->elements());
+  const double dense_bits = (all - quantizable) * scale_bits;
+  return (wanted * all - dense_bits) / quantizable;
+}
+
+}  // namespace
+
+std::map<std::string, MlxFormat> choose_formats(const BudgetOptions& options) {
+  const Source source = open_source(options.source);
+  const std::vector<Layer> layers = layers_of(source, options.group);
+  const double overhead = 2.0 * scale_bits / options.group;
+  const double budget = layer_budget(source, layers, options.bits_per_weight);
+  if (layers.empty() || budget < widths.front() + overhead) {
+    throw UsageError("no allocation takes so few bits as " +
+                     std::to_string(options.bits_per_weight) + " a weight");
+  }
+  const auto text = generation::load_text_bundle(options.source);
+  const auto parts = cut_text(text.tokenizer->encode(options.text, tokenizer::SpecialTokens::add));
+  const models::LoadOptions load{.dtype = mx::float32,
+                                 .activations = layers::ActivationFormat::f32};
+  const mx::array reference =
+      logits_of(*models::load_model(options.source, load, source.file), parts);
+  std::vector<Choice> choices;
+  for (const Layer& layer : layers) {
+    if (options.cancelled.cancelled()) throw Interrupted();
+    MlxFormat format{MlxMode::affine, probe_width, options.group};
+    Quantized probe = quantize(*layer.tensor, format, true);
+    const auto changed =
+        std::make_shared<Overlay>(source.file, layer.tensor->name(), std::move(probe.values));
+    const mx::array logits = logits_of(*models::load_model(options.source, load, changed), parts);
+    const double damage = mean_divergence(reference, logits);
+    Choice choice{layer.name, layer.tensor->elements(), {}};
+    for (const int bits : widths) {
+      format.bits = bits;
+      const double error = quantize(*layer.tensor, format, false).error;
+      choice.damage[bits] = probe.error > 0 ? damage * error / probe.error : 0;
+    }
+    choices.push_back(std::move(choice));
+    if (options.progress) {
+      options.progress(static_cast<int>(choices.size()), static_cast<int>(layers.size()));
+    }
+  }
+  std::map<std::string, MlxFormat> formats;
+  for (const auto& [name, bits] : allocate(choices, overhead, budget)) {
+    formats[name] = {MlxMode::affine, bits, options.group};
+  }
+  return formats;
+}
+
+}  // namespace espalier::conversion
