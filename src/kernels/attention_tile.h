@@ -87,7 +87,11 @@ class AttentionTile {
     }
     for (int k = 0; k < inner; ++k) {
       if constexpr (sizeof(X) == 2) {
-        __builtin_prefetch(right.ahead + static_cast<long>(k) * right.stride);
+        constexpr int line = 64 / sizeof(X);
+#pragma GCC unroll 8
+        for (int i = 0; i < vectors * V::width; i += line) {
+          __builtin_prefetch(right.ahead + static_cast<long>(k) * right.stride + i);
+        }
       }
       Float columns[vectors];
 #pragma GCC unroll 8

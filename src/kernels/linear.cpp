@@ -66,6 +66,9 @@ constexpr std::int64_t serial_products = 1 << 15;
 /// What is fetched of a thread's first weights while it prepares its activations.
 constexpr int first_bytes = 1024;
 
+/// Bands of one row's outputs that are finished together.
+constexpr int bands_at_once = 32;
+
 /// One call of `linear`; see there. Inputs: x, the matrices, then norm weight, bias, residual where
 /// given.
 struct LinearWork {
@@ -117,8 +120,10 @@ struct LinearWork {
   void prepare(const Call& call, int first, int last, const PreparedRows& prepared) const;
   void multiply(const Call& call, const PreparedRows& prepared, int matrix, int band, int first_row,
                 int rows, float* sums) const;
-  void run_unit(const Call& call, const PreparedRows& prepared, int unit, int first_row,
-                int rows) const;
+  /// How many of the units from `unit` to `last` to finish as one.
+  int units_together(const Call& call, int unit, int last) const;
+  void run_units(const Call& call, const PreparedRows& prepared, int unit, int count, int first_row,
+                 int rows) const;
   /// Starts to read the weights of a unit.
   void fetch_unit(const Call& call, int unit) const;
   void run_tiles(const Call& call, const PreparedRows& prepared, base::TileShares& tiles,
@@ -210,14 +215,25 @@ void LinearWork::fetch_unit(const Call& call, int unit) const {
   }
 }
 
-void LinearWork::run_unit(const Call& call, const PreparedRows& prepared, int unit, int first_row,
-                          int rows) const {
+int LinearWork::units_together(const Call& call, int unit, int last) const {
+  if (call.rows > 1 || call.bias) {
+    return 1;
+  }
+  const BandPlace place = find_band(unit);
+  const int whole_bands = matrices[place.matrix].rows / band_rows - place.band;
+  return std::clamp(whole_bands, 1, std::min(last - unit, bands_at_once));
+}
+
+void LinearWork::run_units(const Call& call, const PreparedRows& prepared, int unit, int count,
+                           int first_row, int rows) const {
   const auto [matrix, band, column] = find_band(unit);
   alignas(64) float sums[max_row_tile * band_rows];
   alignas(64) float up[max_row_tile * band_rows];
-  multiply(call, prepared, matrix, band, first_row, rows, sums);
-  if (gated) {
-    multiply(call, prepared, 1, band, first_row, rows, up);
+  for (int i = 0; i < count; ++i) {
+    multiply(call, prepared, matrix, band + i, first_row, rows, sums + i * band_rows);
+    if (gated) {
+      multiply(call, prepared, 1, band + i, first_row, rows, up + i * band_rows);
+    }
   }
   const auto offset = static_cast<std::size_t>(first_row) * call.outputs + column;
   OutputTile tile{};
@@ -229,8 +245,9 @@ void LinearWork::run_unit(const Call& call, const PreparedRows& prepared, int un
   tile.residual =
       call.residual ? call.residual->data<char>() + offset * call.residual->itemsize() : nullptr;
   tile.output = const_cast<char*>(call.output.data<char>()) + offset * call.output.itemsize();
-  tile.stride = call.outputs;
-  tile.rows = rows;
+  // The outputs of several bands of one row are as good as rows of 16.
+  tile.stride = count > 1 ? band_rows : call.outputs;
+  tile.rows = count > 1 ? count : rows;
   tile.lanes = matrices[matrix].rows_of(band);
   tile.residual_type = element_type(call.x.dtype());
   tile.output_type = element_type(call.output.dtype());
@@ -242,10 +259,13 @@ void LinearWork::run_tiles(const Call& call, const PreparedRows& prepared, base:
   const auto units = static_cast<std::size_t>(call.units);
   std::size_t last;
   for (std::size_t tile; tiles.next(worker, tile, last);) {
-    for (; tile < last; ++tile) {
+    while (tile < last) {
       const int first_row = static_cast<int>(tile / units) * call.row_tile;
-      run_unit(call, prepared, static_cast<int>(tile % units), first_row,
-               std::min(call.row_tile, call.rows - first_row));
+      const int unit = static_cast<int>(tile % units);
+      const int count = units_together(call, unit, unit + static_cast<int>(last - tile));
+      run_units(call, prepared, unit, count, first_row,
+                std::min(call.row_tile, call.rows - first_row));
+      tile += static_cast<std::size_t>(count);
     }
   }
 }

@@ -104,7 +104,11 @@ struct Int15Products {
   static constexpr bool keeps_halves = false;
 
   static Codes prepare(typename V::Int codes) {
-    return {V::even_words(codes), V::odd_words(codes)};
+    if constexpr (Format::codes == CodeKind::unsigned_integer) {
+      return {V::and_int(codes, V::set_int(0x00FF00FF)), V::odd_words(codes)};
+    } else {
+      return {V::even_words(codes), V::odd_words(codes)};
+    }
   }
 
   template <int group>
