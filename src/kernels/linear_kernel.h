@@ -33,7 +33,8 @@ namespace espalier::kernels {
 
 /// How far ahead of use weights are fetched, past the end of a band into the next one: the
 /// processor's own prefetching stops at each 4 KB. One Zen 3 core then streams 12.4 GB/s of q4_1
-/// instead of 11, which is what plain reading reaches.
+/// instead of 11, which is what plain reading reaches; one Xeon core 12 instead of 9.5, and 1 to 8
+/// KB, into the first- or second-level cache, are alike there.
 inline constexpr int prefetch_distance = 2048;
 
 /// How many additions of a group's 2 products of 8 bits each stay within 16 bits.
@@ -223,7 +224,10 @@ template <class V, class Dot, class Format, class Products, int segments, int ro
 /// GHz, GCC 12, 128 rows of 1536 inputs): 16 x 2 50 G, 8 x 4 48 G, 16 x 3 57 G, 16 x 4 60 G, 16 x 6
 /// 47 G; q4_1 by 16 x 4 on a quieter machine 84 G, q4_0 88 G, q5_0 71 G, q8_0 47 G (no sum of two
 /// 8-bit products fits 16 bits), q6_k 53 G. AVX-512 (Xeon, 2.1 GHz), q4_1: 16 x 4 145 to 153 G, 16
-/// x 8 124 to 175 G, where AVX2 makes 76 G.
+/// x 8 124 to 175 G, where AVX2 makes 76 G; in one run of 16 x 8 q4_1 and q4_0 155 G, q8_0 134 G,
+/// q5_0 133 G, q6_k 85 G while its halves were scaled by VPMULLD, q4_1 196 instructions for 4096
+/// products. One row of weights in the second-level cache: q4_1 45 GB/s, q8_0 74 GB/s, so memory
+/// limits it.
 template <class V, class Dot, class Format, class Products, int rows>
 void multiply_tile(const BandShape& shape, const std::uint8_t* band, int lane,
                    const typename Products::Block* x, bool prefetch, float* sums) {
