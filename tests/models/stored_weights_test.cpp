@@ -1,0 +1,252 @@
+// Loading one tiny checkpoint with its weights stored in other ways: MLX schemes mixed by module,
+// the makers' own names, values that are no numbers.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "arrays/safetensors.h"
+#include "arrays/safetensors_writer.h"
+#include "base/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "mlx/mlx.h"
+#include "models/model.h"
+#include "state/kv_pool.h"
+#include "support/fixtures.h"
+#include "support/temporary_folder.h"
+
+namespace espalier::models {
+namespace {
+
+namespace fs = std::filesystem;
+namespace mx = mlx::core;
+using arrays::SafetensorsWriter;
+using arrays::StorageType;
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Tensor {
+  StorageType type;
+  std::vector<std::int64_t> shape;
+  std::vector<std::byte> bytes;
+};
+using Tensors = std::map<std::string, Tensor>;
+
+Tensor to_tensor(mx::array array) {
+  array = mx::contiguous(array);
+  array.eval();
+  const StorageType type = array.dtype() == mx::uint32    ? StorageType::u32
+                           : array.dtype() == mx::uint8   ? StorageType::u8
+                           : array.dtype() == mx::float32 ? StorageType::f32
+                                                          : StorageType::bf16;
+  const auto* bytes = array.data<std::byte>();
+  return {type, {array.shape().begin(), array.shape().end()}, {bytes, bytes + array.nbytes()}};
+}
+
+mx::array to_bf16(const Tensor& tensor) {
+  mx::array array(mx::allocator::malloc(tensor.bytes.size()),
+                  mx::Shape(tensor.shape.begin(), tensor.shape.end()), mx::bfloat16);
+  std::memcpy(array.data<char>(), tensor.bytes.data(), tensor.bytes.size());
+  return array;
+}
+
+class StoredWeights : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto fixtures = tests::fixture_folder("tiny-text");
+    if (!fixtures) GTEST_SKIP() << "shared/fixtures/tiny-text.tar.xz is absent";
+    const fs::path source = *fixtures / "a" / "llama";
+    std::ifstream(source / "config.json") >> config_;
+    const auto file = arrays::open_safetensors(source / "model.safetensors");
+    for (const arrays::TensorView& tensor : file->tensors()) {
+      tensors_[tensor.name] = {
+          tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}};
+    }
+  }
+
+  void write(const char* settings, const nlohmann::json& config) const {
+    std::ofstream(folder_.path() / settings) << config;
+    std::vector<SafetensorsWriter::Entry> entries;
+    for (const auto& [name, tensor] : tensors_)
+      entries.push_back({name, tensor.type, tensor.shape});
+    SafetensorsWriter writer(folder_.path() / "model.safetensors", entries);
+    for (const auto& [name, tensor] : tensors_) writer.append(tensor.bytes);
+    writer.finish();
+  }
+
+  /// The logits of 24 tokens.
+  std::vector<float> logits(const LoadOptions& options = {.dtype = mx::float32}) const {
+    const auto model = load_model(folder_.path(), options);
+    state::KvPool pool(model->kv_layers(), 4, mx::float32);
+    state::SequenceState state(pool);
+    Batch batch;
+    for (int i = 0; i < 24; ++i) {
+      batch.tokens.push_back(3 + 7 * i % 300);
+      batch.logits_rows.push_back(i);
+    }
+    batch.sequences.push_back({.first_row = 0, .rows = 24, .state = &state});
+    mx::array result = model->forward(batch, pool);
+    result.eval();
+    return {result.data<float>(), result.data<float>() + result.size()};
+  }
+
+  std::string load_error(const LoadOptions& options = {}) const {
+    try {
+      load_model(folder_.path(), options);
+    } catch (const base::LoadError& error) {
+      return error.what();
+    }
+    return "loaded";
+  }
+
+  /// Quantizes every matrix by MLX itself, or replaces it by what MLX makes of the codes.
+  void quantize(bool keep_codes) {
+    nlohmann::json settings = {{"group_size", 64}, {"bits", 4}, {"mode", "affine"}};
+    const auto matrices = tensors_;
+    int index = 0;
+    for (const auto& [name, tensor] : matrices) {
+      if (tensor.shape.size() != 2) continue;
+      const std::string module = name.substr(0, name.size() - std::strlen(".weight"));
+      // The default, other bits and groups, the float schemes, and not quantized, in turn.
+      struct Scheme {
+        int group;
+        int bits;
+        const char* mode;
+      };
+      constexpr Scheme schemes[] = {{64, 4, "affine"}, {32, 8, "affine"}, {64, 3, "affine"},
+                                    {32, 5, "affine"}, {64, 6, "affine"}, {32, 2, "affine"},
+                                    {32, 4, "mxfp4"},  {32, 8, "mxfp8"},  {16, 4, "nvfp4"}};
+      const std::size_t choice = static_cast<std::size_t>(index++) % (std::size(schemes) + 1);
+      if (choice == std::size(schemes)) {
+        settings[module] = false;
+        continue;
+      }
+      const auto& [group, bits, mode] = schemes[choice];
+      if (choice > 0) {
+        settings[module] = {{"group_size", group}, {"bits", bits}, {"mode", mode}};
+      }
+      const auto parts = mx::quantize(to_bf16(tensor), group, bits, mode);
+      if (keep_codes) {
+        tensors_[name] = to_tensor(parts[0]);
+        tensors_[module + ".scales"] = to_tensor(parts[1]);
+        if (parts.size() > 2) tensors_[module + ".biases"] = to_tensor(parts[2]);
+      } else {
+        std::optional<mx::array> biases;
+        if (parts.size() > 2) biases = mx::astype(parts[2], mx::float32);
+        const bool affine = parts.size() > 2;
+        const auto scales = affine ? mx::astype(parts[1], mx::float32) : parts[1];
+        tensors_[name] = to_tensor(
+            mx::astype(mx::dequantize(parts[0], scales, biases, group, bits, mode), mx::float32));
+      }
+    }
+    if (keep_codes) config_["quantization"] = settings;
+  }
+
+  const tests::TemporaryFolder folder_;
+  nlohmann::json config_;
+  Tensors tensors_;
+};
+
+TEST_F(StoredWeights, MlxSchemesMixedByModuleGiveTheLogitsOfTheirValues) {
+  const Tensors original = tensors_;
+  const nlohmann::json plain = config_;
+  quantize(false);
+  write("config.json", plain);
+  const std::vector<float> expected = logits();
+  tensors_ = original;
+  quantize(true);
+  write("config.json", config_);
+  for (const auto format : {layers::ActivationFormat::f32, layers::ActivationFormat::int15}) {
+    const std::vector<float> actual = logits({.dtype = mx::float32, .activations = format});
+    double squares = 0;
+    double difference = 0;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      squares += double{expected[i]} * expected[i];
+      difference = std::max(difference, std::abs(double{actual[i]} - expected[i]));
+    }
+    const double size = std::sqrt(squares / static_cast<double>(expected.size()));
+    EXPECT_LT(difference, (format == layers::ActivationFormat::f32 ? 2e-5 : 1e-3) * size);
+  }
+  config_["quantization"]["model.layers.0.mlp.up_proj"] = {{"bits", 6}, {"group_size", 128}};
+  write("config.json", config_);
+  EXPECT_THAT(load_error(),
+              AllOf(HasSubstr("model.layers.0.mlp.up_proj.weight"), HasSubstr("6 bits")));
+}
+
+TEST_F(StoredWeights, MakersNamesGiveTheSameLogits) {
+  write("config.json", config_);
+  const std::vector<float> expected = logits();
+  fs::remove(folder_.path() / "config.json");
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"model.embed_tokens", "tok_embeddings"},
+      {"model.norm", "norm"},
+      {"lm_head", "output"},
+      {"model.layers", "layers"},
+      {"self_attn.q_proj", "attention.wq"},
+      {"self_attn.k_proj", "attention.wk"},
+      {"self_attn.v_proj", "attention.wv"},
+      {"self_attn.o_proj", "attention.wo"},
+      {"mlp.gate_proj", "feed_forward.w1"},
+      {"mlp.up_proj", "feed_forward.w3"},
+      {"mlp.down_proj", "feed_forward.w2"},
+      {"post_attention_layernorm", "ffn_norm"},
+      {"input_layernorm", "attention_norm"}};
+  const int heads = config_["num_attention_heads"];
+  const int kv_heads = config_["num_key_value_heads"];
+  Tensors renamed;
+  for (const auto& [key, original] : tensors_) {
+    std::string name = key;
+    Tensor tensor = original;
+    // Hugging Face moved the rows of q and k so that pairs lie half a head apart.
+    const bool q = name.find("q_proj") != std::string::npos;
+    if (q || name.find("k_proj") != std::string::npos) {
+      const int width = static_cast<int>(tensor.shape[1]);
+      auto rows = mx::reshape(to_bf16(tensor), {q ? heads : kv_heads, 2, -1, width});
+      tensor = to_tensor(mx::reshape(mx::transpose(rows, {0, 2, 1, 3}), {-1, width}));
+    }
+    for (const auto& [from, to] : names) {
+      const std::size_t place = name.find(from);
+      if (place != std::string::npos) name.replace(place, from.size(), to);
+    }
+    renamed[name] = tensor;
+  }
+  tensors_ = renamed;
+  write("params.json", {{"dim", config_["hidden_size"]},
+                        {"n_layers", config_["num_hidden_layers"]},
+                        {"n_heads", heads},
+                        {"n_kv_heads", kv_heads},
+                        {"hidden_dim", config_["intermediate_size"]},
+                        {"norm_eps", config_["rms_norm_eps"]},
+                        {"rope_theta", config_["rope_parameters"]["rope_theta"]},
+                        {"vocab_size", config_["vocab_size"]}});
+  const std::vector<float> actual = logits();
+  ASSERT_EQ(actual.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], 2e-5 * (1 + std::abs(expected[i])));
+  }
+  write("params.json", {{"dim", 64}, {"twist", 1}});
+  EXPECT_THAT(load_error(), AllOf(HasSubstr("params.json"), HasSubstr("'twist'")));
+}
+
+TEST_F(StoredWeights, ChecksValuesOnRequest) {
+  Tensor& tensor = tensors_["model.layers.1.mlp.up_proj.weight"];
+  const auto columns = static_cast<std::size_t>(tensor.shape[1]);
+  const std::uint16_t infinite = 0x7F80;
+  std::memcpy(tensor.bytes.data() + 2 * (17 * columns + 5), &infinite, sizeof infinite);
+  write("config.json", config_);
+  EXPECT_EQ(load_error(), "loaded");
+  EXPECT_THAT(load_error({.dtype = {}, .activations = {}, .check_weights = true}),
+              AllOf(HasSubstr("model.layers.1.mlp.up_proj.weight"), HasSubstr("row 17, column 5")));
+}
+
+}  // namespace
+}  // namespace espalier::models
