@@ -34,10 +34,17 @@ class alignas(64) TileCounter {
 /// left, and helps the others when that is done. Thread-safe.
 class TileShares {
  public:
-  TileShares(std::size_t count, int workers) : shares_(static_cast<std::size_t>(workers)) {
-    for (std::size_t i = 0; i < shares_.size(); ++i) {
-      shares_[i].next = shares_[i].first = count * i / shares_.size();
-      shares_[i].end = count * (i + 1) / shares_.size();
+  TileShares() = default;
+  TileShares(std::size_t count, int workers) { reset(count, workers); }
+
+  /// Starts over; call while no worker claims. Takes memory only for another number of workers.
+  void reset(std::size_t count, int workers) {
+    const auto size = static_cast<std::size_t>(workers);
+    if (shares_.size() != size) shares_ = std::vector<Share>(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      shares_[i].first = count * i / size;
+      shares_[i].end = count * (i + 1) / size;
+      shares_[i].next.store(shares_[i].first, std::memory_order_relaxed);
     }
   }
 

@@ -316,8 +316,9 @@ void LinearWork::operator()(const std::vector<mx::array>& inputs,
   auto& pool = base::compute_pool();
   const Call call = bind(inputs, outputs[0]);
   const bool serial = call.elements() * call.outputs <= serial_products;
-  base::TileShares tiles(static_cast<std::size_t>(call.row_tiles()) * call.units,
-                         serial ? 1 : pool.size());
+  thread_local base::TileShares own_tiles;  // kept between calls
+  base::TileShares& tiles = own_tiles;      // the other threads mean this thread's
+  tiles.reset(static_cast<std::size_t>(call.row_tiles()) * call.units, serial ? 1 : pool.size());
   const auto private_work = [&](int worker) {
     fetch_unit(call, static_cast<int>(tiles.first(worker) % call.units));
     const PreparedRows prepared = call.make_rows();
@@ -369,6 +370,7 @@ PreparedProduct prepare_product(const mx::array& x, const std::vector<PackedMatr
                   .formats = {}};
   std::vector<mx::array> inputs{x};
   work.matrices.reserve(weights.size());
+  work.formats.reserve(weights.size());
   inputs.reserve(weights.size() + 4);
   int outputs = 0;
   for (const auto& weight : weights) {

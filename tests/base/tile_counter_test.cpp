@@ -32,6 +32,21 @@ TEST(TileShares, OneWorkerTakesAllWhenTheOthersDoNotCome) {
   EXPECT_EQ(taken, std::vector<int>(7, 1));
 }
 
+TEST(TileShares, StartOverWithOtherNumbers) {
+  TileShares tiles(5, 2);
+  std::size_t first;
+  std::size_t last;
+  ASSERT_TRUE(tiles.next(0, first, last));
+  for (const int workers : {2, 3, 1}) {
+    tiles.reset(9, workers);
+    std::vector<int> taken(9);
+    while (tiles.next(0, first, last)) {
+      for (; first < last; ++first) ++taken[first];
+    }
+    EXPECT_EQ(taken, std::vector<int>(9, 1));
+  }
+}
+
 TEST(TileShares, SeveralThreadsTakeEachTileOnce) {
   constexpr int workers = 4;
   constexpr std::size_t count = 10007;
