@@ -55,6 +55,22 @@ function(espalier_library folder)
   endforeach()
 endfunction()
 
+# espalier_embed(<folder> <header> <name> <file>...): a header with the files' text, one after the
+# other, as the constant espalier::<folder>::<name>: source that is compiled at run time.
+function(espalier_embed folder header name)
+  set(text "")
+  foreach(source IN LISTS ARGN)
+    file(READ ${CMAKE_CURRENT_SOURCE_DIR}/${source} part)
+    string(APPEND text "${part}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+                                           ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+  endforeach()
+  set(generated ${CMAKE_BINARY_DIR}/generated)
+  file(CONFIGURE OUTPUT ${generated}/${header} @ONLY CONTENT
+       "#pragma once\n\nnamespace espalier::${folder} {\n\ninline constexpr char ${name}[] = R\"source(${text})source\";\n\n}  // namespace espalier::${folder}\n")
+  target_include_directories(espalier_${folder} PRIVATE ${generated})
+endfunction()
+
 # espalier_tests(<folder>): one GoogleTest program per test folder, linked to the library of the same
 # name and whatever it needs.
 function(espalier_tests folder)

@@ -1,0 +1,715 @@
+// Products with trellis-coded weights on CUDA. This text is compiled at run time: it holds device
+// functions alone, and whoever launches them writes the kernel around one call. Nothing is
+// included: 16-bit floats are types of the caller.
+//
+// Numbers (the integer contract): activations become integers per activation block of 256 inputs,
+// the four bytes of a state's hash stay as they are and meet the activation's byte, repeated four
+// times, in an int8 matrix instruction, so each sum over an activation block is exact; the sums of
+// activation blocks are scaled and added in f32 in the order of the inputs. Every f32 operation is
+// an intrinsic that the compiler does not contract.
+//
+// Columns: what the matrix instruction multiplies with at once. An int8 row of activations is one
+// column, a 15-bit row two: its high and its low bytes (q = 256 * high + low).
+#ifndef ESPALIER_TRELLIS_CUDA
+#define ESPALIER_TRELLIS_CUDA
+
+namespace espalier {
+
+/// `code`: 0 for 1mad, 1 for mul1.
+template <int bits_, int state_bits_, int code>
+struct Trellis {
+  static constexpr int bits = bits_;
+  static constexpr int state_bits = state_bits_;
+  static constexpr unsigned mask = (1u << state_bits) - 1;
+  static constexpr unsigned multiplier = code == 0 ? 34038481u : 0x83DCD12Du;
+  static constexpr unsigned addend = code == 0 ? 76625530u : 0u;
+  static constexpr int block_words = 8 * bits;
+};
+
+constexpr int block_weights = 256;  // of a trellis block, and inputs of an activation block
+constexpr int lanes = 32;
+constexpr int byte_offset = 510;  // what the byte sums are centered by
+
+__device__ __forceinline__ float reciprocal() { return __uint_as_float(0x3BDDB447u); }
+
+/// The 32 bits from bit `at` on of a string of words; `at` is known when this is compiled.
+template <int count>
+__device__ __forceinline__ unsigned window(const unsigned (&words)[count], int at) {
+  const int word = at >> 5;
+  const int shift = at & 31;
+  if (shift == 0) {
+    return words[word];
+  }
+  return word + 1 < count ? __funnelshift_r(words[word], words[word + 1], shift)
+                          : words[word] >> shift;
+}
+
+/// The hash of the state at bit `at`.
+template <class Format, int count>
+__device__ __forceinline__ unsigned hash(const unsigned (&words)[count], int at) {
+  // A state that ends a word needs no mask: the compiler sees it if the shift takes one word.
+  const unsigned state =
+      (at & 31) + Format::state_bits <= 32 ? words[at >> 5] >> (at & 31) : window(words, at);
+  return (state & Format::mask) * Format::multiplier + Format::addend;
+}
+
+/// sums[16 x 8] += weights[16 x 32 bytes] * activations[32 bytes x 8].
+__device__ __forceinline__ void multiply_bytes(int (&sums)[4], unsigned a0, unsigned a1,
+                                               unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/// sum += the bytes of `weights` times those of `activations`, which have signs.
+__device__ __forceinline__ void add_bytes(int& sum, unsigned weights, unsigned activations) {
+  asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(weights), "r"(activations));
+}
+
+/// Loads that stay where they are written, ahead of their use: the compiler would move plain ones
+/// down to it.
+template <int words>
+__device__ __forceinline__ void load_words(const unsigned* from, unsigned* to) {
+  if constexpr (words % 4 == 0) {
+    for (int i = 0; i < words; i += 4) {
+      asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+                   : "=r"(to[i]), "=r"(to[i + 1]), "=r"(to[i + 2]), "=r"(to[i + 3])
+                   : "l"(from + i));
+    }
+  } else if constexpr (words % 2 == 0) {
+    for (int i = 0; i < words; i += 2) {
+      asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];"
+                   : "=r"(to[i]), "=r"(to[i + 1])
+                   : "l"(from + i));
+    }
+  } else {
+    for (int i = 0; i < words; ++i) {
+      asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(to[i]) : "l"(from + i));
+    }
+  }
+}
+
+/// Activations as integers, in the order of the matrix instruction:
+///   bytes   [row groups, activation blocks, 4, columns of a group, 4 quarters, 16]: byte i of
+///           quarter q and step s meets weight j = 16 s + i of what lane quarter q decodes: input
+///           255 - 64 q - j of the activation block where weights are coded along inputs (axis 1),
+///           8 (j / 2) + q + 4 (j % 2) where they are coded along outputs (axis 0)
+///   sums    [row groups, activation blocks, columns of a group]: sum of a column's integers
+///   scales  [row groups, activation blocks, rows of a group]
+/// 255 - 64 q - j also orders the weights of a quarter of a trellis block: its words hold the last
+/// weight first.
+struct Activations {
+  const signed char* bytes;
+  const int* sums;
+  const float* scales;
+};
+
+template <int axis>
+__device__ __forceinline__ int input_of(int quarter, int j) {
+  return axis == 1 ? 255 - 64 * quarter - j : 8 * (j >> 1) + quarter + 4 * (j & 1);
+}
+
+/// A warp makes integers of an activation block, eight values a lane; returns its scale. Plane 0 of
+/// two holds the high bytes, the last plane the low ones.
+template <int planes>
+__device__ float quantize(const float (&values)[8], int (&parts)[planes][8]) {
+  float largest = 0.0f;
+  for (int i = 0; i < 8; ++i) {
+    largest = fmaxf(largest, fabsf(values[i]));
+  }
+  for (int step = 16; step > 0; step /= 2) {
+    largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, step));
+  }
+  constexpr float limit = planes == 2 ? 32512.0f : 127.0f;
+  const float scale = __fdiv_rn(largest, limit);
+  for (int i = 0; i < 8; ++i) {
+    int q = 0;
+    if (scale > 0.0f) {
+      q = __float2int_rn(fmaxf(fminf(__fdiv_rn(values[i], scale), limit), -limit));
+    }
+    if constexpr (planes == 2) {
+      parts[1][i] = static_cast<signed char>(q & 0xFF);
+      parts[0][i] = (q - parts[1][i]) / 256;
+    } else {
+      parts[0][i] = q;
+    }
+  }
+  return scale > 0.0f ? scale : 0.0f;
+}
+
+/// One element of x [rows, inputs], times its input's scale for axis 0; zero past the last.
+template <int axis, class T>
+__device__ __forceinline__ float activation(const T* x, const float* input_scales, int row,
+                                            int input, int inputs) {
+  if (input >= inputs) {
+    return 0.0f;
+  }
+  const auto value = static_cast<float>(x[static_cast<long long>(row) * inputs + input]);
+  return axis == 0 ? __fmul_rn(value, input_scales[input]) : value;
+}
+
+/// Makes `Activations`: one warp for each row and activation block. x [rows, inputs];
+/// `input_scales` [inputs] for axis 0. `planes`: 1 for int8, 2 for 15 bits.
+template <int axis, int planes, class T>
+__device__ void prepare(const T* x, const float* input_scales, int rows, int inputs, int group_rows,
+                        signed char* bytes, int* sums, float* scales) {
+  const int lane = threadIdx.x % lanes;
+  const int blocks = (inputs + block_weights - 1) / block_weights;
+  const int task = blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+  if (task >= rows * blocks) {
+    return;
+  }
+  const int row = task / blocks;
+  const int block = task % blocks;
+  const int quarter = lane / 8;
+  const int first_j = lane % 8 * 8;
+  float values[8];
+  for (int i = 0; i < 8; ++i) {
+    values[i] = activation<axis>(
+        x, input_scales, row, block * block_weights + input_of<axis>(quarter, first_j + i), inputs);
+  }
+  int parts[planes][8];
+  const float scale = quantize<planes>(values, parts);
+  const int within = row % group_rows;
+  const int columns = group_rows * planes;
+  const long long at = static_cast<long long>(row / group_rows) * blocks + block;
+  for (int plane = 0; plane < planes; ++plane) {
+    unsigned packed[2] = {};
+    int total = 0;
+    for (int i = 0; i < 8; ++i) {
+      packed[i / 4] |= (parts[plane][i] & 0xFF) << 8 * (i % 4);
+      total += parts[plane][i];
+    }
+    const int column = within * planes + plane;
+    const long long place =
+        ((at * 4 + first_j / 16) * columns + column) * 64 + quarter * 16 + first_j % 16;
+    *reinterpret_cast<uint2*>(bytes + place) = make_uint2(packed[0], packed[1]);
+    const int sum = __reduce_add_sync(~0u, total);
+    if (lane == 0) {
+      sums[at * columns + column] = sum;
+    }
+  }
+  if (lane == 0) {
+    scales[at * group_rows + within] = scale;
+  }
+}
+
+/// The exact sum of an activation block times its scale, from the matrix instruction's sums of its
+/// one or two columns and what these are centered by.
+template <int planes>
+__device__ __forceinline__ float scaled_sum(int first, int second, float scale) {
+  const float exact = planes == 1
+                          ? __int2float_rn(first)
+                          : __fmaf_rn(__int2float_rn(first), 256.0f, __int2float_rn(second));
+  return __fmul_rn(exact, scale);
+}
+
+__device__ __forceinline__ unsigned dynamic_shared_bytes() {
+  unsigned bytes;
+  asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+  return bytes;
+}
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+/// Each byte of a word four times.
+__device__ __forceinline__ uint4 repeat_bytes(unsigned word) {
+  return make_uint4(__byte_perm(word, 0, 0x0000), __byte_perm(word, 0, 0x1111),
+                    __byte_perm(word, 0, 0x2222), __byte_perm(word, 0, 0x3333));
+}
+
+/// Bytes of activations in shared memory as `multiply_bytes` takes them. `repeated`: one column of
+/// each plane, every byte four times already: [block, 16 steps, planes, 4 quarters, 4 words].
+template <int planes, bool repeated>
+__device__ void load_activations(const signed char* from, int blocks, int columns, uint4* to) {
+  if constexpr (repeated) {
+    const unsigned* source = reinterpret_cast<const unsigned*>(from);
+    for (int i = threadIdx.x; i < blocks * planes * 64; i += blockDim.x) {
+      const int within = i % (4 * planes);  // plane and quarter
+      const int step = i / (4 * planes);    // of four weights
+      const unsigned word = __ldg(source + (step / 4 * 4 * planes + within) * 4 + step % 4);
+      to[i] = repeat_bytes(word);
+    }
+  } else {
+    for (int i = threadIdx.x; i < blocks * columns * 16; i += blockDim.x) {
+      to[i] = __ldg(reinterpret_cast<const uint4*>(from) + i);
+    }
+  }
+}
+
+/// What exact sums of activation blocks are centered and scaled by.
+__device__ __forceinline__ void load_scales(const Activations& activations, long long first_block,
+                                            int blocks, int columns, int group_rows, int* centers,
+                                            float* scales) {
+  for (int i = threadIdx.x; i < blocks * columns; i += blockDim.x) {
+    centers[i] = -byte_offset * activations.sums[first_block * columns + i];
+  }
+  for (int i = threadIdx.x; i < blocks * group_rows; i += blockDim.x) {
+    scales[i] = activations.scales[first_block * group_rows + i];
+  }
+}
+
+/// How columns meet the hashes: one by one in an instruction for four bytes (for one column this
+/// takes less of the processor than a matrix instruction), one column of each plane in all columns
+/// of a matrix instruction, or columns of their own.
+enum class Columns { single, repeated, own };
+
+/// Shared memory of `multiply_along_inputs`.
+struct FewRows {
+  const uint4* activations;
+  const int* centers;   // [blocks, columns]
+  const float* scales;  // [blocks, rows of a group]
+  int columns;
+  int group_rows;
+};
+
+/// Products of 16 outputs and one activation block: products [rows of a group, 16]. A lane decodes
+/// a quarter of the trellis blocks of outputs lane / 4 and lane / 4 + 8.
+template <class Format, int planes, int n_tiles, Columns kind>
+__device__ __forceinline__ void multiply_unit(const unsigned (&codes)[2][2 * Format::bits],
+                                              const FewRows& x, int block, float* products) {
+  constexpr int bits = Format::bits;
+  constexpr int lane_words = 2 * bits;
+  const int lane = threadIdx.x % lanes;
+  const int row_lane = lane / 4;
+  const int quarter = lane % 4;
+  unsigned words[2][lane_words + 1];
+  for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < lane_words; ++i) {
+      words[half][i] = codes[half][i];
+    }
+    words[half][lane_words] = __shfl_sync(~0u, codes[half][0], (lane & ~3) | ((lane + 1) & 3));
+  }
+  int total[n_tiles][4] = {};
+  int column[n_tiles];
+  for (int tile = 0; tile < n_tiles; ++tile) {
+    column[tile] =
+        kind == Columns::own ? min(8 * tile + row_lane, x.columns - 1) : row_lane % planes;
+  }
+  uint4 packed[n_tiles];
+#pragma unroll
+  for (int step = 0; step < 16; ++step) {
+    unsigned weights[4][2];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      weights[i][0] = hash<Format>(words[0], (4 * step + i) * bits);
+      weights[i][1] = hash<Format>(words[1], (4 * step + i) * bits);
+    }
+#pragma unroll
+    for (int tile = 0; tile < n_tiles; ++tile) {
+      uint4 four;
+      if constexpr (kind == Columns::own) {
+        if (step % 4 == 0) {
+          packed[tile] =
+              x.activations[((block * 4 + step / 4) * x.columns + column[tile]) * 4 + quarter];
+        }
+        four = repeat_bytes(step % 4 == 0   ? packed[tile].x
+                            : step % 4 == 1 ? packed[tile].y
+                            : step % 4 == 2 ? packed[tile].z
+                                            : packed[tile].w);
+      } else {
+        four = x.activations[((block * 16 + step) * planes + column[0]) * 4 + quarter];
+      }
+      if constexpr (kind == Columns::single) {
+        const unsigned bytes[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          add_bytes(total[0][i % 2], weights[i][0], bytes[i]);
+          add_bytes(total[0][2 + i % 2], weights[i][1], bytes[i]);
+        }
+      } else {
+        multiply_bytes(total[tile], weights[0][0], weights[0][1], weights[1][0], weights[1][1],
+                       four.x, four.y);
+        multiply_bytes(total[tile], weights[2][0], weights[2][1], weights[3][0], weights[3][1],
+                       four.z, four.w);
+      }
+    }
+  }
+  if constexpr (kind == Columns::single) {
+    for (int half = 0; half < 2; ++half) {
+      int& sum = total[0][2 * half];
+      sum += total[0][2 * half + 1];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+    }
+  }
+  for (int tile = 0; tile < n_tiles; ++tile) {
+    for (int i = 0; i < 4; i += planes) {
+      // Element i: output row_lane + 8 (i / 2), column 2 quarter + i % 2 of the tile.
+      const int at = 8 * tile + 2 * quarter + i % 2;
+      if (at < x.columns) {
+        const int row = at / planes;
+        const int* center = x.centers + block * x.columns + at;
+        products[row * 16 + row_lane + 8 * (i / 2)] = scaled_sum<planes>(
+            total[tile][i] + center[0], planes == 2 ? total[tile][i | 1] + center[1] : 0,
+            x.scales[block * x.group_rows + row]);
+      }
+    }
+  }
+}
+
+/// Products of few rows with weights coded along inputs. Grid: x tiles of 16 outputs in turn, y row
+/// groups of at most 8 * n_tiles columns. A warp takes one tile's activation block at a time.
+/// out [rows, outputs]. Shared memory: activations, then centering sums and scales, then products
+/// of as many tiles as fit.
+template <class Format, int planes, int n_tiles, Columns kind>
+__device__ void multiply_along_inputs(const Activations& activations, const unsigned* codes,
+                                      const float* output_scales, int rows, int group_rows,
+                                      int inputs, int outputs, float* out) {
+  constexpr int lane_words = 2 * Format::bits;
+  extern __shared__ uint4 shared[];
+  const int blocks = inputs / block_weights;
+  const int columns = group_rows * planes;
+  const int lane = threadIdx.x % lanes;
+  const int warp = threadIdx.x / lanes;
+  const int warps = blockDim.x / lanes;
+
+  int* centers =
+      reinterpret_cast<int*>(shared + blocks * columns * 16 * (kind == Columns::own ? 1 : 4));
+  float* scales = reinterpret_cast<float*>(centers + blocks * columns);
+  float* products = scales + blocks * group_rows;
+  const FewRows x{shared, centers, scales, columns, group_rows};
+  const int room =
+      (dynamic_shared_bytes() - (shared_address(products) - shared_address(shared))) / 4;
+  const int unit_products = 16 * group_rows;
+  const int round_tiles = room / (blocks * unit_products);
+  const int own_tiles =
+      ((outputs + 15) / 16 - static_cast<int>(blockIdx.x) + gridDim.x - 1) / gridDim.x;
+
+  int next_tile = 0;  // of the round: what is loaded next
+  int next_block = 0;
+  const auto load = [&](int first_tile, unsigned(&to)[2][lane_words]) {
+    const int tile = blockIdx.x + (first_tile + next_tile) * gridDim.x;
+    const int block = next_block;
+    for (int half = 0; half < 2; ++half) {
+      const int output = min(tile * 16 + lane / 4 + 8 * half, outputs - 1);
+      load_words<lane_words>(
+          codes + (static_cast<long long>(output) * blocks + block) * Format::block_words +
+              lane % 4 * lane_words,
+          to[half]);
+    }
+    next_tile += warps / blocks;
+    next_block += warps % blocks;
+    if (next_block >= blocks) {
+      next_block -= blocks;
+      ++next_tile;
+    }
+    return block;
+  };
+
+  for (int first_tile = 0; first_tile < own_tiles; first_tile += round_tiles) {
+    const int units = min(round_tiles, own_tiles - first_tile) * blocks;
+    // Two sets of codes in turn: copying one to the other would wait for its loads.
+    unsigned first[2][lane_words];
+    unsigned second[2][lane_words];
+    int first_block = 0;
+    next_tile = warp / blocks;
+    next_block = warp % blocks;
+    if (warp < units) {
+      first_block = load(first_tile, first);
+    }
+    if (first_tile == 0) {
+      const long long group = static_cast<long long>(blockIdx.y) * blocks;
+      load_activations<planes, kind != Columns::own>(activations.bytes + group * columns * 256,
+                                                     blocks, columns, shared);
+      load_scales(activations, group, blocks, columns, group_rows, centers, scales);
+    }
+    __syncthreads();
+    for (int unit = warp; unit < units; unit += 2 * warps) {
+      const bool has_second = unit + warps < units;
+      int second_block = 0;
+      if (has_second) {
+        second_block = load(first_tile, second);
+      }
+      multiply_unit<Format, planes, n_tiles, kind>(first, x, first_block,
+                                                   products + unit * unit_products);
+      if (unit + 2 * warps < units) {
+        first_block = load(first_tile, first);
+      }
+      if (has_second) {
+        multiply_unit<Format, planes, n_tiles, kind>(second, x, second_block,
+                                                     products + (unit + warps) * unit_products);
+      }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < units / blocks * unit_products; i += blockDim.x) {
+      const int tile = i / unit_products;
+      const int within = i % unit_products;
+      const float* from = products + tile * blocks * unit_products + within;
+      float sum = 0.0f;
+#pragma unroll 8
+      for (int block = 0; block < blocks; ++block) {
+        sum = __fadd_rn(sum, from[block * unit_products]);
+      }
+      const int row = blockIdx.y * group_rows + within / 16;
+      const int output = (blockIdx.x + (first_tile + tile) * gridDim.x) * 16 + within % 16;
+      if (row < rows && output < outputs) {
+        out[static_cast<long long>(row) * outputs + output] =
+            __fmul_rn(sum, __fmul_rn(output_scales[output], reciprocal()));
+      }
+    }
+    if (first_tile + round_tiles < own_tiles) {
+      __syncthreads();
+    }
+  }
+}
+
+/// Where the sums of weight j of the eight eighths of a trellis block lie; columns and weights are
+/// apart by numbers that spread them over the banks.
+__device__ __forceinline__ int sum_place(int j) { return 8 * j + j / 8 * 8; }
+constexpr int column_stride = block_weights + 32 + 4;
+
+/// Adds the sums of a lane's 32 weights to those of the three other lanes that decoded the same
+/// weights of other inputs, and all to `target`.
+__device__ __forceinline__ void add_quarters(int (&total)[16][2], int* target) {
+  const int quarter = threadIdx.x % 4;
+  // Each lane of a pair keeps half of the weights, each of four a quarter.
+  int half[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const int low = total[i / 2][i % 2];
+    const int high = total[8 + i / 2][i % 2];
+    half[i] = (quarter & 2 ? high : low) + __shfl_xor_sync(~0u, quarter & 2 ? low : high, 2);
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int sum = (quarter & 1 ? half[8 + i] : half[i]) +
+                    __shfl_xor_sync(~0u, quarter & 1 ? half[i] : half[8 + i], 1);
+    atomicAdd(target + sum_place(8 * quarter + i), sum);
+  }
+}
+
+/// Products of few rows with weights coded along outputs, as products per activation block:
+/// partial [activation blocks, rows, outputs], to be added by `add_products`. Grid: x units of one
+/// output group of 256 and one activation block in turn, y row groups of at most 8 columns. A warp
+/// takes 64 inputs of a unit at a time, a lane an eighth of the trellis blocks of two inputs in 8.
+/// Shared memory: activations, then the sums of as many units as fit.
+template <class Format, int planes, Columns kind>
+__device__ void multiply_along_outputs(const Activations& activations, const unsigned* codes,
+                                       int rows, int group_rows, int inputs, int outputs,
+                                       float* partial) {
+  constexpr int bits = Format::bits;
+  constexpr int parts = 4;  // of a unit's inputs
+  constexpr int steps = block_weights / 8 / parts;
+  constexpr int ahead = 2;
+  extern __shared__ uint4 shared[];
+  const int blocks = (inputs + block_weights - 1) / block_weights;
+  const int columns = group_rows * planes;
+  const int all_units = outputs / block_weights * blocks;
+  const int first_row = blockIdx.y * group_rows;
+  const int lane = threadIdx.x % lanes;
+  const int warp = threadIdx.x / lanes;
+  const int warps = blockDim.x / lanes;
+  const int eighth = lane / 4;
+  const int quarter = lane % 4;
+  const int column = min(eighth, columns - 1);
+  const long long group = blockIdx.y;
+
+  int* centers = reinterpret_cast<int*>(shared + blocks * columns * 16);
+  float* scales = reinterpret_cast<float*>(centers + blocks * columns);
+  int* sums = reinterpret_cast<int*>(scales + blocks * group_rows);
+  const int room = (dynamic_shared_bytes() - (shared_address(sums) - shared_address(shared))) / 4;
+  const int unit_sums = column_stride * columns;
+  const int round_units = room / unit_sums;
+  const int own_units = (all_units - static_cast<int>(blockIdx.x) + gridDim.x - 1) / gridDim.x;
+  load_activations<planes, false>(activations.bytes + group * blocks * columns * 256, blocks,
+                                  columns, shared);
+  load_scales(activations, group * blocks, blocks, columns, group_rows, centers, scales);
+
+  for (int first_unit = 0; first_unit < own_units; first_unit += round_units) {
+    const int units = min(round_units, own_units - first_unit);
+    for (int i = threadIdx.x; i < units * unit_sums; i += blockDim.x) {
+      sums[i] = 0;
+    }
+    unsigned queue[ahead][2][bits];
+    const auto load = [&](int task, int step) {
+      const int unit = blockIdx.x + (first_unit + task / parts) * gridDim.x;
+      const unsigned* base = codes +
+                             static_cast<long long>(unit / blocks) * inputs * Format::block_words +
+                             eighth * bits;
+      for (int half = 0; half < 2; ++half) {
+        const int input =
+            unit % blocks * block_weights + (task % parts * steps + step) * 8 + quarter + 4 * half;
+        load_words<bits>(base + min(input, inputs - 1) * Format::block_words,
+                         queue[step % ahead][half]);
+      }
+    };
+    if (warp < units * parts) {
+      for (int step = 0; step < ahead; ++step) {
+        load(warp, step);
+      }
+    }
+    __syncthreads();
+    for (int task = warp; task < units * parts; task += warps) {
+      const int block = (blockIdx.x + (first_unit + task / parts) * gridDim.x) % blocks;
+      const uint4 packed =
+          shared[((block * parts + task % parts) * columns + column) * 4 + quarter];
+      const unsigned bytes[4] = {packed.x, packed.y, packed.z, packed.w};
+      // Of weights 2 tile and 2 tile + 1 of the lane's eighth.
+      int total[16][kind == Columns::single ? 2 : 4] = {};
+#pragma unroll
+      for (int step = 0; step < steps; ++step) {
+        unsigned words[2][bits + 1];
+        for (int half = 0; half < 2; ++half) {
+          for (int i = 0; i < bits; ++i) {
+            words[half][i] = queue[step % ahead][half][i];
+          }
+          words[half][bits] = __shfl_sync(~0u, words[half][0], (lane + 4) & 31);
+        }
+        if (step + ahead < steps) {
+          load(task, step + ahead);
+        } else if (task + warps < units * parts) {
+          load(task + warps, step + ahead - steps);
+        }
+        const unsigned b0 = __byte_perm(bytes[step / 2], 0, step % 2 == 0 ? 0x0000 : 0x2222);
+        const unsigned b1 = __byte_perm(bytes[step / 2], 0, step % 2 == 0 ? 0x1111 : 0x3333);
+#pragma unroll
+        for (int tile = 0; tile < 16; ++tile) {
+          const unsigned a0 = hash<Format>(words[0], 2 * tile * bits);
+          const unsigned a1 = hash<Format>(words[0], (2 * tile + 1) * bits);
+          const unsigned a2 = hash<Format>(words[1], 2 * tile * bits);
+          const unsigned a3 = hash<Format>(words[1], (2 * tile + 1) * bits);
+          if constexpr (kind == Columns::single) {
+            add_bytes(total[tile][0], a0, b0);
+            add_bytes(total[tile][1], a1, b0);
+            add_bytes(total[tile][0], a2, b1);
+            add_bytes(total[tile][1], a3, b1);
+          } else {
+            multiply_bytes(total[tile], a0, a1, a2, a3, b0, b1);
+          }
+        }
+      }
+      int* target = sums + task / parts * unit_sums + eighth;
+      if constexpr (kind == Columns::single) {
+        add_quarters(total, target);
+      } else {
+        for (int second = 0; second < 2; ++second) {
+          const int at = 2 * quarter + second;
+          if (at < columns) {
+#pragma unroll
+            for (int j = 0; j < lanes; ++j) {
+              atomicAdd(target + at * column_stride + sum_place(j),
+                        second == 0 ? total[j / 2][j % 2 * 2] : total[j / 2][j % 2 * 2 + 1]);
+            }
+          }
+        }
+      }
+    }
+    __syncthreads();
+    // A row of a unit's sums for each half of 256 threads at a time.
+    const int from_end = 255 - static_cast<int>(threadIdx.x) % block_weights;
+    const int at = sum_place(from_end % lanes) + from_end / lanes;
+#pragma unroll 4
+    for (int i = threadIdx.x / block_weights; i < units * group_rows;
+         i += blockDim.x / block_weights) {
+      const int local = i / group_rows;
+      const int row = i % group_rows;
+      const int unit = blockIdx.x + (first_unit + local) * gridDim.x;
+      const int block = unit % blocks;
+      const int* from = sums + local * unit_sums + row * planes * column_stride + at;
+      const int* center = centers + block * columns + row * planes;
+      const float product = scaled_sum<planes>(
+          from[0] + center[0], planes == 2 ? from[column_stride] + center[planes - 1] : 0,
+          scales[block * group_rows + row]);
+      if (first_row + row < rows) {
+        partial[(static_cast<long long>(block) * rows + first_row + row) * outputs +
+                unit / blocks * block_weights + block_weights - 1 - from_end] = product;
+      }
+    }
+    __syncthreads();
+  }
+}
+
+/// The exact value of the hash of a state: its centered byte sum over the deviation, correctly
+/// rounded.
+__device__ __forceinline__ float exact_value(unsigned hash) {
+  // The sum in the low bits of 2^23 as a float.
+  const unsigned bits = __dp4a(hash, 0x01010101u, 0x4B000000u);
+  const float y = __fsub_rn(__uint_as_float(bits), 8388608.0f + byte_offset);
+  // The quotient to twice the precision of f32, rounded once: right for all 1021 sums.
+  const float rest_of_reciprocal = __uint_as_float(0xAF7486BEu);
+  return __fmaf_rn(y, reciprocal(), __fmul_rn(y, rest_of_reciprocal));
+}
+
+/// Where trellis block `block` of stored row `row` lies, in trellis blocks. Orders: rows of trellis
+/// blocks (a file's, and what is coded along inputs), blocks of rows (`pack_trellis` of what is
+/// coded along outputs), and a file's pairs of trellis blocks.
+enum class Order { rows, groups, pairs };
+
+__device__ __forceinline__ long long block_place(Order order, int row, int block, int rows,
+                                                 int blocks) {
+  switch (order) {
+    case Order::rows:
+      return static_cast<long long>(row) * blocks + block;
+    case Order::groups:
+      return static_cast<long long>(block) * rows + row;
+    default:
+      return (static_cast<long long>(block / 2) * rows + row) * 2 + block % 2;
+  }
+}
+
+/// The stored matrix [rows, 256 blocks] as T from element `offset` of `out` on, a multiple of 8:
+/// each exact value times its row's scale in f32, rounded once. A thread expands 16 weights, 8 at 4
+/// bits.
+template <class Format, Order order, class T>
+__device__ void expand(const unsigned* codes, const float* scales, int rows, int blocks, T* out,
+                       long long offset) {
+  constexpr int bits = Format::bits;
+  constexpr int count = bits == 4 ? 8 : 16;
+  constexpr int threads = block_weights / count;  // for a trellis block
+  constexpr int words = (count * bits + 31) / 32 + 1;
+  const long long thread = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const long long at = thread / threads;  // in rows of trellis blocks
+  const int within = static_cast<int>(thread % threads);
+  if (at >= static_cast<long long>(rows) * blocks) {
+    return;
+  }
+  const int row = static_cast<int>(at / blocks);
+  const unsigned* block =
+      codes +
+      block_place(order, row, static_cast<int>(at % blocks), rows, blocks) * Format::block_words;
+  // The last weight of the thread lies first. 48 bits begin in the middle of a word.
+  const int first_bit = (threads - 1 - within) * count * bits;
+  unsigned string[words];
+  for (int i = 0; i < words; ++i) {
+    string[i] = __ldg(block + (first_bit / 32 + i) % Format::block_words);
+  }
+  if constexpr (count * bits % 32 != 0) {
+    const int shift = first_bit % 32;
+    for (int i = 0; i < words; ++i) {
+      string[i] = __funnelshift_r(string[i], i + 1 < words ? string[i + 1] : 0u, shift);
+    }
+  }
+  const float scale = scales[row];
+  __align__(16) T values[count];
+  for (int i = 0; i < count; ++i) {
+    values[i] =
+        static_cast<T>(__fmul_rn(exact_value(hash<Format>(string, (count - 1 - i) * bits)), scale));
+  }
+  T* target = out + offset + at * block_weights + within * count;
+  for (int i = 0; i < static_cast<int>(sizeof values / 16); ++i) {
+    reinterpret_cast<uint4*>(target)[i] = reinterpret_cast<const uint4*>(values)[i];
+  }
+}
+
+/// out [count] = the sum of partial [activation blocks, count] in their order, times 1/deviation.
+__device__ __forceinline__ void add_products(const float* partial, int blocks, long long count,
+                                             float* out) {
+  const long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i >= count) {
+    return;
+  }
+  float sum = 0.0f;
+#pragma unroll 8
+  for (int block = 0; block < blocks; ++block) {
+    sum = __fadd_rn(sum, __ldg(partial + block * count + i));
+  }
+  out[i] = __fmul_rn(sum, reciprocal());
+}
+
+}  // namespace espalier
+
+#endif  // ESPALIER_TRELLIS_CUDA
