@@ -98,6 +98,13 @@ constexpr std::array argument_forms = {
              "</｜DSML｜invoke>\n", "", "</｜DSML｜function_calls>", false, ArgumentForm::tagged,
              "<｜DSML｜parameter name=\"", "\" string=\"false\">", "</｜DSML｜parameter>\n", "",
              "\" string=\"true\">"},
+    CallForm{"deepseek_v4_dsml", "<｜DSML｜tool_calls>\n", "<｜DSML｜invoke name=\"", "\">\n",
+             "</｜DSML｜invoke>\n", "", "</｜DSML｜tool_calls>", false, ArgumentForm::tagged,
+             "<｜DSML｜parameter name=\"", "\" string=\"false\">", "</｜DSML｜parameter>\n", "",
+             "\" string=\"true\">"},
+    CallForm{"hunyuan3_xml", "<tool_calls>\n", "<tool_call>", "<tool_sep>\n", "</tool_call>\n", "",
+             "</tool_calls>", false, ArgumentForm::tagged, "<arg_key>", "</arg_key>\n<arg_value>",
+             "</arg_value>\n"},
     CallForm{"minicpm5_xml", "", "<function name=\"", "\">", "</function>", "", "", false,
              ArgumentForm::tagged, "<param name=\"", "\">", "</param>"},
     CallForm{"gemma4", "", "<|tool_call>call:", "{", "}<tool_call|>", "", "", false,
@@ -105,6 +112,8 @@ constexpr std::array argument_forms = {
     CallForm{"pythonic", "[", "", "(", ")", ", ", "]", false, ArgumentForm::listed, "", "=", ", "},
     CallForm{"lfm2_pythonic", "<|tool_call_start|>[", "", "(", ")", ", ", "]<|tool_call_end|>",
              false, ArgumentForm::listed, "", "=", ", "},
+    CallForm{"olmo3_pythonic", "<function_calls>", "", "(", ")", "\n", "</function_calls>", false,
+             ArgumentForm::listed, "", "=", ", "},
     CallForm{"gemma3_tool_code", "```tool_code\n", "", "(", ")", "\n", "\n```", false,
              ArgumentForm::listed, "", "=", ", "},
 };
@@ -310,6 +319,12 @@ class GrammarWriter {
 };
 
 }  // namespace
+
+std::string argument_close(const Dialect& dialect) {
+  const CallForm& form = find_form(dialect.name);
+  if (form.arguments == ArgumentForm::json) return {};
+  return std::string(form.arguments == ArgumentForm::tagged ? form.value_end : form.quote);
+}
 
 std::string call_grammar(const Dialect& dialect, const ToolSet& tools,
                          const CallGrammarOptions& options, const MarkupReference& reference) {

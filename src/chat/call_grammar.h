@@ -18,6 +18,9 @@ struct CallGrammarOptions {
   bool parallel = true;   // several calls
 };
 
+/// What ends an argument without quotes in the dialect's grammar; empty where they all have some.
+std::string argument_close(const Dialect& dialect);
+
 /// A Lark grammar (llguidance's) of answers that are calls of the tools in this dialect, each with
 /// arguments that fulfil the tool's schema, and nothing else.
 std::string call_grammar(const Dialect& dialect, const ToolSet& tools,

@@ -22,11 +22,13 @@ struct Evidence {
 /// Signs of a dialect in the way a template prints a call; the first whose texts are all there.
 const std::vector<Evidence>& printed_evidence() {
   static const std::vector<Evidence> list = {
+      {"hunyuan3_xml", {"<tool_call>look_up_probe<tool_sep>", "<arg_key>"}},
       {"glm45_xml", {"<tool_call>look_up_probe", "<arg_key>"}},
       {"seed_oss_xml", {"<seed:tool_call>", "<function=look_up_probe>"}},
       {"qwen3_coder_xml", {"<function=look_up_probe>", "<parameter="}},
       {"functionary_v31", {"<function=look_up_probe>{"}},
       {"minicpm5_xml", {"<function name=\"look_up_probe\">"}},
+      {"deepseek_v4_dsml", {"<｜DSML｜tool_calls>"}},
       {"deepseek_v32_dsml", {"｜DSML｜invoke"}},
       {"minimax_m2", {"<invoke name=\"look_up_probe\">"}},
       {"gemma4", {"call:look_up_probe{"}},
@@ -60,6 +62,7 @@ const std::vector<Evidence>& printed_evidence() {
 /// Signs in a template's source or in what it tells the model of tools.
 const std::vector<Evidence>& source_evidence() {
   static const std::vector<Evidence> list = {
+      {"deepseek_v4_dsml", {"<｜DSML｜tool_calls>"}},
       {"deepseek_v32_dsml", {"｜DSML｜"}},
       {"minimax_m2", {"<minimax:tool_call>"}},
       {"seed_oss_xml", {"<seed:tool_call>"}},
@@ -76,11 +79,13 @@ const std::vector<Evidence>& source_evidence() {
       {"command_r_action", {"Action:", "directly-answer"}},
       {"firefunction_json", {"functools["}},
       {"internlm_plugin", {"<|plugin|>"}},
+      {"hunyuan3_xml", {"<tool_sep>", "<arg_key>"}},
       {"glm45_xml", {"<arg_key>"}},
       {"qwen3_coder_xml", {"<function=", "<parameter="}},
       {"functionary_v31", {"<function=", "</function>"}},
       {"nemotron_json", {"<TOOLCALL>"}},
       {"hunyuan_json", {"<tool_calls>"}},
+      {"olmo3_pythonic", {"<function_calls>"}},
       {"lfm2_pythonic", {"<|tool_list_start|>"}},
       {"lfm2_pythonic", {"\"List of tools: [\""}},
       {"phi4_mini_json", {"<|tool|>"}},

@@ -99,6 +99,27 @@ TEST(TemplateStyle, FoundFromTheTemplateItself) {
   }
 }
 
+TEST(TemplateStyle, IsSeenInThePrintedCall) {
+  const auto dialect_of = [](const std::string& call) {
+    const std::string source =
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+        "{% set f = c.function %}" +
+        call + "{% endfor %}{% endfor %}";
+    const auto compiled = compile_template({{"default", source}}, "a test");
+    return find_style(compiled.get(), {{"default", source}}, {}).dialect->name;
+  };
+  const std::string arguments =
+      "{% for k, v in f.arguments.items() %}<arg_key>{{ k }}</arg_key><arg_value>{{ v }}"
+      "</arg_value>{% endfor %}";
+  EXPECT_EQ(dialect_of("<tool_call>{{ f.name }}\n" + arguments + "</tool_call>"), "glm45_xml");
+  EXPECT_EQ(dialect_of("<tool_calls><tool_call>{{ f.name }}<tool_sep>" + arguments),
+            "hunyuan3_xml");
+  const std::string invoke =
+      "<｜DSML｜invoke name=\"{{ f.name }}\">{{ f.arguments.probe_key }}</｜DSML｜invoke>";
+  EXPECT_EQ(dialect_of("<｜DSML｜function_calls>" + invoke), "deepseek_v32_dsml");
+  EXPECT_EQ(dialect_of("<｜DSML｜tool_calls>" + invoke), "deepseek_v4_dsml");
+}
+
 TEST(TemplateStyle, ToolsAreDescribedToATemplateWithoutThem) {
   const nlohmann::ordered_json messages = nlohmann::ordered_json::parse(R"([
     {"role": "system", "content": "Be brief."},

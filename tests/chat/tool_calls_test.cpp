@@ -326,6 +326,25 @@ const std::vector<DirtCase> dirt_cases = {
      "string=\"false\">5</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
      "",
      {{"look", R"({"any": "5", "days": 5})"}}},
+    {"the section of DeepSeek V4",
+     "deepseek_v4_dsml",
+     "Let me see.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"look\">\n<｜DSML｜parameter "
+     "name=\"any\" string=\"true\">5</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke "
+     "name=\"b\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+     "Let me see.",
+     {{"look", R"({"any": "5"})"}, {"b", "{}"}}},
+    {"a name before a separator",
+     "hunyuan3_xml",
+     "Looking.<tool_calls>\n<tool_call>look<tool_sep>\n<arg_key>place</arg_key>\n"
+     "<arg_value>Rome\n<x></arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n"
+     "</tool_call>\n<tool_call>b<tool_sep>\n</tool_call>\n</tool_calls>",
+     "Looking.",
+     {{"look", R"({"place": "Rome\n<x>", "days": 3})"}, {"b", "{}"}}},
+    {"calls on lines in tags",
+     "olmo3_pythonic",
+     "I look.\n<function_calls>look(place=\"Rome\", days=3)\nb()</function_calls>",
+     "I look.",
+     {{"look", R"({"place": "Rome", "days": 3})"}, {"b", "{}"}}},
     {"no answer without a tool",
      "command_r_action",
      "Action: ```json\n[{\"tool_name\": \"directly_answer\", \"parameters\": {}}]\n```",

@@ -1,6 +1,7 @@
 // The table of dialects. Sources: the models' chat templates and the prompt formats on their cards.
 
 #include <algorithm>
+#include <tuple>
 
 #include "chat/dialect.h"
 #include "chat/dialects/gemma_calls.h"
@@ -155,6 +156,13 @@ void add_python_dialects(std::vector<Dialect>& list) {
                   .reasoning = think,
                   .closings = {"<|tool_call_end|>"},
                   .endings = chatml_endings});
+  list.push_back({.name = "olmo3_pythonic",
+                  .description = "Olmo 3: Python calls on lines in tags",
+                  .calls = python_calls({.openings = {"<function_calls>"}}),
+                  .message = nullptr,
+                  .reasoning = think,
+                  .closings = {"</function_calls>"},
+                  .endings = chatml_endings});
   list.push_back({.name = "gemma3_tool_code",
                   .description = "Gemma 3: Python calls in a tool_code block",
                   .calls = python_calls({.openings = {"```tool_code"}}),
@@ -270,6 +278,21 @@ void add_tagged_dialects(std::vector<Dialect>& list) {
                   .reasoning = think,
                   .closings = {"</tool_call>"},
                   .endings = {"<|user|>", "<|observation|>", "<|endoftext|>"}});
+  list.push_back({.name = "hunyuan3_xml",
+                  .description = "Hunyuan 3: a list of calls with tags around keys and values",
+                  .calls = tagged_calls({.sections = {"<tool_calls>"},
+                                         .function_open = "<tool_call>",
+                                         .function_name_end = "<tool_sep>",
+                                         .parameter_open = "<arg_key>",
+                                         .parameter_name_end = "</arg_key>",
+                                         .value_open = "<arg_value>",
+                                         .value_ends = {"</arg_value>"},
+                                         .function_close = "</tool_call>"}),
+                  .message = nullptr,
+                  .reasoning = think,
+                  .closings = {"</tool_calls>", "</tool_call>"},
+                  .endings = {"<｜hy_eos｜>"},
+                  .markup = {"<tool_sep>"}});
   const auto invoke_tags = [](std::string section, const std::string& mark) {
     return TaggedCallForm{.sections = {std::move(section)},
                           .function_open = "<" + mark + "invoke name=\"",
@@ -287,14 +310,20 @@ void add_tagged_dialects(std::vector<Dialect>& list) {
                   .reasoning = think,
                   .closings = {"</minimax:tool_call>", "</invoke>"},
                   .endings = {"[e~["}});
-  list.push_back({.name = "deepseek_v32_dsml",
-                  .description = "DeepSeek V3.2: invoke and parameter tags with a mark",
-                  .calls = tagged_calls(invoke_tags("<｜DSML｜function_calls>", "｜DSML｜")),
-                  .message = nullptr,
-                  .reasoning = think,
-                  .closings = {"</｜DSML｜function_calls>", "</｜DSML｜invoke>"},
-                  .endings = {"<｜end▁of▁sentence｜>"},
-                  .markup = {"｜DSML｜"}});
+  for (const auto& [name, description, section] :
+       {std::tuple{"deepseek_v32_dsml", "DeepSeek V3.2: invoke and parameter tags with a mark",
+                   "｜DSML｜function_calls>"},
+        std::tuple{"deepseek_v4_dsml", "DeepSeek V4: the same in another section",
+                   "｜DSML｜tool_calls>"}}) {
+    list.push_back({.name = name,
+                    .description = description,
+                    .calls = tagged_calls(invoke_tags(std::string("<") + section, "｜DSML｜")),
+                    .message = nullptr,
+                    .reasoning = think,
+                    .closings = {std::string("</") + section, "</｜DSML｜invoke>"},
+                    .endings = {"<｜end▁of▁sentence｜>"},
+                    .markup = {"｜DSML｜"}});
+  }
   list.push_back({.name = "minicpm5_xml",
                   .description = "MiniCPM 5: function and param tags",
                   .calls = tagged_calls({.function_open = "<function name=\"",
