@@ -58,6 +58,10 @@ class BudgetMatcher : public grammar::Matcher {
     }
   }
 
+  void limit(std::size_t tokens) override {
+    if (body_) body_->limit(tokens);
+  }
+
   void commit(TokenId id) override {
     if (body_) body_->commit(id);
     State state = states_.back();

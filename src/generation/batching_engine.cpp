@@ -213,6 +213,8 @@ void BatchingEngine::submit(GenerationRequest request, TokenSink sink) {
     if (matcher->mask_words() != (info_.vocabulary + 31) / 32) {
       throw std::logic_error("[Engine::submit] expected a constraint for this model's vocabulary");
     }
+    // The text ends by being complete, which is seen when a token could still follow.
+    matcher->limit(static_cast<std::size_t>(most_generated - 1));
     constrained = std::make_shared<ConstrainedText>(std::move(matcher), request.logprobs < 0,
                                                     request.end_tokens);
     constrained->begin(mask_worker_);

@@ -34,6 +34,9 @@ class LibraryMatcher : public Matcher {
   void mask(std::span<std::uint32_t> words) override {
     check(espalier_text_matcher_mask(matcher_.get(), words.data(), words.size()));
   }
+  void limit(std::size_t tokens) override {
+    check(espalier_text_matcher_limit(matcher_.get(), tokens));
+  }
   void commit(TokenId id) override {
     check(espalier_text_matcher_commit(matcher_.get(), static_cast<std::uint32_t>(id)));
   }
@@ -115,6 +118,7 @@ std::string cache_key(const Grammar& grammar) {
     key += ' ' + std::to_string(text.size()) + ' ' + text;
   };
   add(grammar.text);
+  add(grammar.text_close);
   if (grammar.reasoning) {
     add(grammar.reasoning->open);
     add(grammar.reasoning->close);
@@ -164,6 +168,7 @@ class LibraryCompiler : public Compiler {
         .follows_reasoning = int{grammar.reasoning.has_value()},
         .reasoning_open = as_bytes(reasoning.open),
         .reasoning_close = as_bytes(reasoning.close),
+        .text_close = as_bytes(grammar.text_close),
     };
     espalier_text_constraint* constraint = nullptr;
     const auto status = espalier_text_constraint_compile(start().get().get(), &raw, &constraint);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -33,6 +34,8 @@ struct Grammar {
   Notation notation = Notation::json_schema;
   std::string text = {};
   std::optional<Reasoning> reasoning = {};
+  /// What ends free text without quotes in the grammar, for texts with a limit; empty: none.
+  std::string text_close = {};
 };
 
 /// The schema of `response_format: json_object`.
@@ -49,6 +52,10 @@ class Matcher {
   /// and nothing else may where it must. Throws `std::runtime_error` when the grammar turns out to
   /// be too complex to compute the mask, or allows nothing.
   virtual void mask(std::span<std::uint32_t> words) = 0;
+  /// At most `tokens` more may come: from now on masks see to it that the text is complete by then,
+  /// if it can be. They leave out what the text can do without when the limit comes near, and at
+  /// last allow the shortest end alone.
+  virtual void limit(std::size_t tokens) = 0;
   /// Goes on by a token that the mask allows. Throws `std::runtime_error`.
   virtual void commit(tokenizer::TokenId id) = 0;
   /// Takes the last `count` tokens back. Throws `std::runtime_error`.

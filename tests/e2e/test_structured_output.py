@@ -68,6 +68,33 @@ def test_ten_fields_for_every_seed(client):
         check_person(answer.choices[0].message.content)
 
 
+PLAIN = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("name", "title", "phone", "city", "job")},
+    "required": ["name", "title", "phone", "city", "job"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("limit", [40, 150])
+def test_unbounded_strings_are_closed_in_time(client, limit):
+    for seed in range(SEEDS):
+        choice = client.chat.completions.create(
+            model="local", messages=MESSAGES, seed=seed, temperature=1.5, max_tokens=limit,
+            response_format=response_format(PLAIN)).choices[0]
+        assert choice.finish_reason == "stop"
+        person = json.loads(choice.message.content)
+        assert list(person) == PLAIN["required"]
+        assert all(isinstance(value, str) for value in person.values())
+
+
+def test_a_limit_without_room_cuts_off(client):
+    choice = client.chat.completions.create(
+        model="local", messages=MESSAGES, seed=1, max_tokens=5,
+        response_format=response_format(PLAIN)).choices[0]
+    assert choice.finish_reason == "length"
+
+
 def test_any_object_choice_regex_and_grammar(client):
     def answer(**extra):
         return client.chat.completions.create(model="local", messages=MESSAGES, temperature=0,
@@ -81,8 +108,7 @@ def test_any_object_choice_regex_and_grammar(client):
     text = answer(extra_body={"guided_grammar": nested}).message.content
     assert re.fullmatch(r"<\([xy]?\)>", text)
     choice = answer(response_format={"type": "json_object"})
-    if choice.finish_reason == "stop":
-        assert isinstance(json.loads(choice.message.content), dict)
+    assert isinstance(json.loads(choice.message.content), dict)
 
 
 def test_logprobs_stream_and_choices_give_the_same_text(client):
@@ -114,6 +140,7 @@ def test_a_stop_string_ends_constrained_text(client):
     ({"type": "string", "format": "iri"}, "iri"),
     ({"$ref": "https://example.com/x.json"}, "example.com"),
     ({"minimum": "a"}, "minimum"),
+    ({"$ref": "#"}, "schema"),
 ])
 def test_an_unsupported_schema_is_a_400_that_says_why(client, schema, named):
     with pytest.raises(openai.BadRequestError) as error:

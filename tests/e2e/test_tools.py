@@ -1,6 +1,7 @@
 """Tool calls: the verb over the reference cases, and forced calls of the real model through the real client."""
 
 import json
+import os
 
 import openai
 import pytest
@@ -17,7 +18,8 @@ TOOLS = [
         "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}},
 ]
 MESSAGES = [{"role": "user", "content": "What is the weather in Paris?"}]
-SEEDS = range(3)
+# More of them for a thorough run.
+SEEDS = range(int(os.environ.get("ESPALIER_SCHEMA_SEEDS", "3")))
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +50,17 @@ def test_required_calls_are_valid(client, seed):
     [call] = choice.message.tool_calls
     assert call.id and call.type == "function"
     check_call(call.function.name, call.function.arguments)
+
+
+def test_required_calls_end_in_time(client):
+    for seed in SEEDS:
+        answer = client.chat.completions.create(
+            model="local", messages=MESSAGES, tools=TOOLS, tool_choice="required", seed=seed,
+            temperature=1.5, max_tokens=60)
+        choice = answer.choices[0]
+        assert choice.finish_reason == "tool_calls", choice
+        for call in choice.message.tool_calls:
+            check_call(call.function.name, call.function.arguments)
 
 
 def test_named_function_streams_its_name_first(client):

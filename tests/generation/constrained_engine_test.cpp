@@ -36,6 +36,7 @@ class ScriptMatcher : public grammar::Matcher {
     }
     ++place_;
   }
+  void limit(std::size_t) override {}
   void rollback(int count) override { place_ -= count; }
   bool stopped() const override { return place_ == script_.size(); }
   bool accepting() override { return stopped(); }

@@ -170,6 +170,7 @@ typedef struct {
   int follows_reasoning;              /* free text goes before, up to reasoning_close */
   espalier_text_bytes reasoning_open; /* empty: the prompt has opened it */
   espalier_text_bytes reasoning_close;
+  espalier_text_bytes text_close; /* ends free text without quotes in the grammar, or empty */
 } espalier_text_grammar;
 
 /* ESPALIER_TEXT_REFUSED when the grammar is to blame. Keeps the vocabulary alive. */
@@ -181,6 +182,9 @@ void espalier_text_constraint_free(espalier_text_constraint* constraint);
 /* The state of one text that follows a constraint; for one thread at a time. */
 espalier_text_matcher* espalier_text_matcher_new(const espalier_text_constraint* constraint);
 void espalier_text_matcher_free(espalier_text_matcher* matcher);
+/* At most `tokens` may still come: from now on masks see to it that the text is complete by then,
+ * if it can be. */
+espalier_text_status espalier_text_matcher_limit(espalier_text_matcher* matcher, size_t tokens);
 /* `word_count` is a 32nd of the vocabulary's width, rounded up; bit i says whether token i may come
  * next. */
 espalier_text_status espalier_text_matcher_mask(espalier_text_matcher* matcher, uint32_t* words,

@@ -29,7 +29,8 @@ void allow_calls(const ServedModel& model, const ToolOptions& tools, RequestedGr
   calls.erase(0, start.size());
   requested.grammar = {
       .notation = Notation::lark,
-      .text = "start: calls | text\ntext: %json " + requested.grammar.text + "\ncalls: " + calls};
+      .text = "start: calls | text\ntext: %json " + requested.grammar.text + "\ncalls: " + calls,
+      .text_close = chat::argument_close(*model.style.dialect)};
 }
 
 }  // namespace
@@ -54,7 +55,9 @@ void add_call_grammar(const ServedModel& model, const ToolOptions& tools, std::s
           run.constraint->parameter);
     }
     run.constraint = RequestedGrammar{
-        .grammar = {.notation = Notation::lark, .text = forced_calls(model, tools)},
+        .grammar = {.notation = Notation::lark,
+                    .text = forced_calls(model, tools),
+                    .text_close = chat::argument_close(*model.style.dialect)},
         .parameter = "tools"};
   } else if (run.constraint && tools.offered()) {
     allow_calls(model, tools, *run.constraint);

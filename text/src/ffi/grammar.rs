@@ -16,6 +16,7 @@ pub struct RawGrammar {
     follows_reasoning: i32,
     reasoning_open: Bytes,
     reasoning_close: Bytes,
+    text_close: Bytes,
 }
 
 /// # Safety
@@ -84,8 +85,13 @@ pub unsafe extern "C" fn espalier_text_constraint_compile(
             None
         };
         let vocabulary = Arc::clone(&(*vocabulary).0);
-        let compiled =
-            Constraint::compile(vocabulary, source, raw.text.as_str()?, reasoning.as_ref())?;
+        let compiled = Constraint::compile(
+            vocabulary,
+            source,
+            raw.text.as_str()?,
+            reasoning.as_ref(),
+            raw.text_close.as_str()?,
+        )?;
         constraint.write(Box::into_raw(Box::new(compiled)));
         Ok(())
     }))
@@ -112,6 +118,19 @@ pub unsafe extern "C" fn espalier_text_matcher_new(
 #[no_mangle]
 pub unsafe extern "C" fn espalier_text_matcher_free(matcher: *mut ConstraintMatcher) {
     free_object(matcher);
+}
+
+/// # Safety
+/// `matcher` must be alive and used by no other thread.
+#[no_mangle]
+pub unsafe extern "C" fn espalier_text_matcher_limit(
+    matcher: *mut ConstraintMatcher,
+    tokens: usize,
+) -> i32 {
+    status(guarded(|| {
+        (*matcher).limit(tokens);
+        Ok(())
+    }))
 }
 
 /// # Safety

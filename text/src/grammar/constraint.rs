@@ -6,6 +6,8 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::Matcher;
 use serde_json::Value as Json;
 
+use super::ending::Ending;
+use super::thought::{Marks, Thought};
 use super::{gbnf, lark, schema, GrammarVocabulary};
 use crate::error::TextError;
 
@@ -37,24 +39,44 @@ pub struct Reasoning {
 pub struct Constraint {
     vocabulary: Arc<GrammarVocabulary>,
     start: Matcher,
+    /// Of the reasoning that goes before.
+    marks: Option<Arc<Marks>>,
+    text_close: Arc<[u32]>,
 }
 
 impl Constraint {
+    /// `text_close` is what ends free text without quotes in the grammar, for texts with a limit;
+    /// empty when there is no such text.
     pub fn compile(
         vocabulary: Arc<GrammarVocabulary>,
         source: Source,
         text: &str,
         reasoning: Option<&Reasoning>,
+        text_close: &str,
     ) -> Result<Self, TextError> {
         let mut grammar = parse(source, text)?;
+        let mut marks = None;
         if let Some(reasoning) = reasoning {
             grammar = follow_reasoning(&vocabulary, reasoning, grammar);
+            marks = Some(Arc::new(Marks::new(vocabulary.tokenizer(), reasoning)?));
         }
         let parser = vocabulary.factory().create_parser(grammar);
         let start = Matcher::new(parser);
-        match start.get_error() {
+        let error = start.get_error().or_else(|| {
+            start
+                .deep_clone()
+                .compute_mask_or_eos()
+                .err()
+                .map(|error| error.to_string())
+        });
+        match error {
             Some(error) => Err(TextError::refused(describe(&error))),
-            None => Ok(Self { vocabulary, start }),
+            None => Ok(Self {
+                text_close: vocabulary.tokenize(text_close).into(),
+                vocabulary,
+                start,
+                marks,
+            }),
         }
     }
 
@@ -63,7 +85,10 @@ impl Constraint {
     pub fn matcher(&self) -> ConstraintMatcher {
         ConstraintMatcher {
             inner: self.start.deep_clone(),
-            width: self.vocabulary.width() as usize,
+            vocabulary: Arc::clone(&self.vocabulary),
+            thought: Thought::new(self.marks.clone()),
+            text_close: Arc::clone(&self.text_close),
+            ending: None,
         }
     }
 }
@@ -72,38 +97,65 @@ impl Constraint {
 #[derive(Clone)]
 pub struct ConstraintMatcher {
     inner: Matcher,
-    width: usize,
+    vocabulary: Arc<GrammarVocabulary>,
+    thought: Thought,
+    text_close: Arc<[u32]>,
+    /// Set when the text has a limit.
+    ending: Option<Ending>,
 }
 
 impl ConstraintMatcher {
+    /// At most so many tokens may follow: from now on masks see to it that the text is complete by
+    /// then, if it can be.
+    pub fn limit(&mut self, tokens: usize) {
+        self.ending = Some(Ending::new(
+            self.vocabulary.ending_table(),
+            Arc::clone(&self.text_close),
+            tokens,
+        ));
+    }
+
     /// Sets bit i of `words` where token i may come next; when the text is complete, the end
     /// tokens' bits alone.
     pub fn mask(&mut self, words: &mut [u32]) -> Result<(), TextError> {
-        if words.len() != self.width.div_ceil(32) {
+        let width = self.vocabulary.width() as usize;
+        if words.len() != width.div_ceil(32) {
             return Err(TextError::failed(format!(
-                "a mask of {} tokens does not have {} words",
-                self.width,
+                "a mask of {width} tokens does not have {} words",
                 words.len()
             )));
         }
         let mask = self.inner.compute_mask_or_eos().map_err(refuse)?;
         words.copy_from_slice(&mask.as_slice()[..words.len()]);
-        if !self.width.is_multiple_of(32) {
+        if !width.is_multiple_of(32) {
             if let Some(last) = words.last_mut() {
-                *last &= (1 << (self.width % 32)) - 1;
+                *last &= (1 << (width % 32)) - 1;
             }
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.narrow(&self.inner, &self.thought, words);
         }
         Ok(())
     }
 
     /// Goes on by a token that the mask allows.
     pub fn commit(&mut self, id: u32) -> Result<(), TextError> {
-        self.inner.consume_token(id).map_err(refuse)
+        self.inner.consume_token(id).map_err(refuse)?;
+        self.thought.commit(id);
+        if let Some(ending) = &mut self.ending {
+            ending.commit(id);
+        }
+        Ok(())
     }
 
     /// Takes the last `count` tokens back.
     pub fn rollback(&mut self, count: usize) -> Result<(), TextError> {
-        self.inner.rollback(count).map_err(refuse)
+        self.inner.rollback(count).map_err(refuse)?;
+        self.thought.rollback(count);
+        if let Some(ending) = &mut self.ending {
+            ending.rollback(count);
+        }
+        Ok(())
     }
 
     /// Nothing can follow: the text is complete.

@@ -32,6 +32,15 @@ fn time() -> String {
 
 const POINTER: &str = "(?:/(?:[^~/]|~[01])*)*";
 
+const BASE64: &str = "[A-Za-z0-9+/]";
+
+/// RFC 9562's UUID of the version that the name ends with.
+fn uuid(name: &str) -> String {
+    let version = &name["uuid".len()..];
+    let hex = "[0-9a-fA-F]";
+    format!("{hex}{{8}}-{hex}{{4}}-{version}{hex}{{3}}-[89abAB]{hex}{{3}}-{hex}{{12}}")
+}
+
 pub fn format(name: &str) -> Format {
     let pattern = match name {
         "date" => date(),
@@ -42,7 +51,15 @@ pub fn format(name: &str) -> Format {
         "duration" | "email" | "hostname" | "ipv4" | "ipv6" | "uuid" | "uri" => {
             return Format::Known
         }
+        // What schema generators write for types that have no format in JSON Schema.
+        "uuid1" | "uuid3" | "uuid4" | "uuid5" | "uuid6" | "uuid7" | "uuid8" => uuid(name),
+        "base64" => format!("(?:{BASE64}{{4}})*(?:{BASE64}{{2}}==|{BASE64}{{3}}=)?"),
+        "base64url" => "[A-Za-z0-9_-]*={0,2}".to_owned(),
         "binary" | "byte" | "double" | "float" | "int32" | "int64" | "password" => {
+            return Format::Descriptive
+        }
+        // Any text is one.
+        "path" | "file-path" | "directory-path" | "html" | "markdown" => {
             return Format::Descriptive
         }
         _ => return Format::Unsupported,

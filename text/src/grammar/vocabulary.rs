@@ -8,6 +8,7 @@ use toktrie::{
     InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv, INVALID_TOKEN,
 };
 
+use super::ending::EndingTable;
 use crate::error::TextError;
 use crate::tokenizer::{SpecialTokens, TextTokenizer};
 
@@ -20,6 +21,7 @@ pub struct GrammarVocabulary {
     factory: ParserFactory,
     tokenizer: Arc<TextTokenizer>,
     width: u32,
+    endings: Arc<EndingTable>,
 }
 
 impl GrammarVocabulary {
@@ -34,6 +36,7 @@ impl GrammarVocabulary {
             .copied()
             .filter(|id| *id < width)
             .collect();
+        let endings = Arc::new(EndingTable::new(&words, &end_tokens));
         let first_end = end_tokens.first().copied().unwrap_or(INVALID_TOKEN);
         let mut trie = TokTrie::from(&TokRxInfo::new(width, first_end), &words);
         if !end_tokens.is_empty() {
@@ -56,11 +59,25 @@ impl GrammarVocabulary {
             factory,
             tokenizer,
             width,
+            endings,
         })
     }
 
     pub fn factory(&self) -> &ParserFactory {
         &self.factory
+    }
+
+    pub fn tokenizer(&self) -> Arc<TextTokenizer> {
+        Arc::clone(&self.tokenizer)
+    }
+
+    /// The tokens of a text in the middle of others.
+    pub fn tokenize(&self, text: &str) -> Vec<u32> {
+        self.factory.tok_env().tokenize_bytes(text.as_bytes())
+    }
+
+    pub fn ending_table(&self) -> Arc<EndingTable> {
+        Arc::clone(&self.endings)
     }
 
     /// Width of the masks: ids from 0 to below it.
