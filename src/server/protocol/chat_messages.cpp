@@ -40,10 +40,10 @@ std::string read_text(const Parameter& content) {
 }
 
 std::string read_role(const Parameter& parameter) {
-  static constexpr std::array<std::string_view, 5> roles = {"system", "user", "assistant", "tool",
-                                                            "function"};
+  static constexpr std::array<std::string_view, 4> roles = {"system", "user", "assistant", "tool"};
   std::string role = parameter.string();
   if (role == "developer") role = "system";
+  if (role == "function") role = "tool";  // the older name
   if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
     parameter.refuse("is '" + role +
                      "'; the roles are system, developer, user, assistant, tool and function");
@@ -52,11 +52,14 @@ std::string read_role(const Parameter& parameter) {
 }
 
 /// Templates expect the arguments as an object. What a model once wrote and is no JSON object goes
-/// to the template as the text it is: the conversation stays usable.
+/// to the template as the text it is: the conversation stays usable. No text is no argument; an
+/// object that was made text twice is one.
 Json read_arguments(const Parameter& arguments) {
   if (arguments.json().is_object()) return arguments.json();
   const std::string text = arguments.string();
-  const Json parsed = Json::parse(text, nullptr, false);
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos) return Json::object();
+  Json parsed = Json::parse(text, nullptr, false);
+  if (parsed.is_string()) parsed = Json::parse(parsed.get<std::string>(), nullptr, false);
   return parsed.is_object() ? parsed : Json(text);
 }
 
@@ -72,6 +75,7 @@ Json read_function(const Parameter& function) {
     }
   }
   if (!result.contains("name")) function.refuse("needs a 'name'", "missing_parameter");
+  if (!result.contains("arguments")) result["arguments"] = Json::object();
   return result;
 }
 
@@ -94,6 +98,11 @@ Json read_tool_calls(const Parameter& calls) {
     result.push_back(std::move(read));
   }
   return result;
+}
+
+/// The older form of one tool call.
+Json read_function_call(const Parameter& function) {
+  return Json::array({{{"type", "function"}, {"function", read_function(function)}}});
 }
 
 bool is_reasoning(std::string_view key) {
@@ -124,6 +133,8 @@ Json read_message(const Parameter& message) {
     } else if (assistant && key == "tool_calls") {
       Json calls = read_tool_calls(value);
       if (!calls.empty()) result["tool_calls"] = std::move(calls);
+    } else if (assistant && key == "function_call") {
+      result["tool_calls"] = read_function_call(value);
     } else if (assistant && is_reasoning(key)) {
       result["reasoning_content"] = value.string();
     } else if (!(assistant && is_echo(key, value))) {
@@ -131,7 +142,8 @@ Json read_message(const Parameter& message) {
     }
   }
   if (!result.contains("content")) {
-    if (!assistant) message.refuse("needs a 'content'", "missing_parameter");
+    const bool may_be_empty = assistant || result["role"] == "tool";
+    if (!may_be_empty) message.refuse("needs a 'content'", "missing_parameter");
     result["content"] = "";
   }
   return result;

@@ -43,6 +43,35 @@ TEST(ReadMessages, BadArgumentsInTheHistoryStayText) {
   EXPECT_EQ(messages[0]["tool_calls"][0]["function"]["arguments"], "{\"a\":");
 }
 
+TEST(ReadMessages, ArgumentsOfEveryFormAreAnObject) {
+  const Json expected = Json::parse(R"({"a":1})");
+  const auto arguments = [](const std::string& member) {
+    const std::string text =
+        R"([{"role":"assistant","tool_calls":[{"function":{"name":"f")" + member + "}}]}]";
+    return read(text.c_str())[0]["tool_calls"][0]["function"]["arguments"];
+  };
+  EXPECT_EQ(arguments(R"(,"arguments":{"a":1})"), expected);
+  EXPECT_EQ(arguments(R"(,"arguments":"{\"a\":1}")"), expected);
+  EXPECT_EQ(arguments(R"(,"arguments":"\"{\\\"a\\\":1}\"")"), expected);
+  EXPECT_EQ(arguments(R"(,"arguments":"")"), Json::object());
+  EXPECT_EQ(arguments(R"(,"arguments":null)"), Json::object());
+  EXPECT_EQ(arguments(""), Json::object());
+  EXPECT_EQ(arguments(R"(,"arguments":"\"a")"), "\"a");
+}
+
+TEST(ReadMessages, TakesTheOlderFormOfCalls) {
+  const Json messages = read(R"([
+      {"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}},
+      {"role":"function","name":"f","content":"done"}])");
+  EXPECT_EQ(messages[0]["tool_calls"],
+            Json::parse(R"([{"type":"function","function":{"name":"f","arguments":{}}}])"));
+  EXPECT_EQ(messages[1]["role"], "tool");
+}
+
+TEST(ReadMessages, AToolMaySayNothing) {
+  EXPECT_EQ(read(R"([{"role":"tool","tool_call_id":"a","content":null}])")[0]["content"], "");
+}
+
 TEST(ReadMessages, ReasoningHasOneName) {
   for (const char* name : {"reasoning", "reasoning_content", "reasoning_text"}) {
     const std::string text =
