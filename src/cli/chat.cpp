@@ -115,7 +115,7 @@ bool obey(const std::string& line, Conversation& conversation) {
 }
 
 void run_chat(const ChatOptions& options) {
-  const auto model = load_served_model(hub::resolve(options.model.model), options.model.engine);
+  const auto model = load_served_model(hub::resolve(options.model.model), options.model);
   if (!model->chat_template) {
     throw base::LoadError(options.model.model + " has no chat template, so it cannot chat");
   }

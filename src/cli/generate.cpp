@@ -70,7 +70,7 @@ void print_json(const Generated& generated, std::size_t prompt_tokens) {
 }
 
 void run_generate(const GenerateOptions& options) {
-  const auto model = load_served_model(hub::resolve(options.model.model), options.model.engine);
+  const auto model = load_served_model(hub::resolve(options.model.model), options.model);
   auto prompt = encode_prompt(*model, options);
   const std::size_t prompt_tokens = prompt.size();
   generation::SamplingParameters sampling = model->text.sampling_defaults;

@@ -3,10 +3,10 @@
 #include <chrono>
 #include <future>
 
-#include "base/error.h"
-#include "chat/template.h"
 #include "generation/bundle.h"
+#include "server/protocol/request_template.h"
 #include "server/protocol/special_marks.h"
+#include "tokenizer/json_file.h"
 
 namespace espalier::cli {
 namespace {
@@ -19,28 +19,19 @@ std::int64_t unix_time() {
       .count();
 }
 
-/// How the model writes reasoning and calls; `tool_dialect` overrides what the template shows.
-void find_style(server::protocol::ServedModel& served, const std::string& tool_dialect) {
-  served.style = chat::find_style(served.chat_template.get(), served.text.template_variants,
-                                  served.text.special_tokens);
-  if (!tool_dialect.empty()) served.style.dialect = chat::find_dialect(tool_dialect);
-  if (served.style.dialect == nullptr) {
-    throw base::UsageError("there is no dialect '" + tool_dialect +
-                           "'; espalier parse-tools --list names them");
-  }
-  if (!served.style.reasons) served.style.reasoning = served.style.dialect->reasoning;
-  served.markup_tokens = server::protocol::special_tokens_in(
-      *served.text.tokenizer, chat::markup_of(*served.style.dialect, served.style.reasoning));
-}
-
 void load_text(server::protocol::ServedModel& served, const std::filesystem::path& path,
-               const std::string& tool_dialect) {
+               const ModelOptions& options) {
   served.text = generation::load_text_bundle(path);
   served.special_names = server::protocol::special_names(*served.text.tokenizer);
-  if (!served.text.template_variants.empty()) {
-    served.chat_template = chat::compile_template(served.text.template_variants, path.string());
+  served.templates = std::make_shared<server::protocol::TemplateCache>();
+  served.tool_dialect = options.tool_dialect;
+  auto variants = std::move(served.text.template_variants);
+  std::string source = path.string();
+  if (!options.chat_template.empty()) {
+    source = options.chat_template;
+    variants = {{"default", tokenizer::read_text_file(source)}};
   }
-  find_style(served, tool_dialect);
+  server::protocol::set_template(served, std::move(variants), source);
 }
 
 }  // namespace
@@ -84,23 +75,25 @@ void add_engine_options(CLI::App& verb, ModelOptions& options) {
                   "prompt tokens computed in one step; results do not depend on it")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  verb.add_option("--chat-template", options.chat_template,
+                  "a file with a Jinja template, in place of the model's own")
+      ->check(CLI::ExistingFile);
 }
 
 std::shared_ptr<const server::protocol::ServedModel> load_served_model(
-    const hub::LocalModel& model, const generation::EngineOptions& options,
-    const std::string& tool_dialect) {
+    const hub::LocalModel& model, const ModelOptions& options) {
   auto served = std::make_shared<server::protocol::ServedModel>();
   served->alias = model.alias;
   served->names = {model.path.filename().string(), model.path.stem().string()};
   if (!model.repo_id.empty()) served->names.push_back(model.repo_id);
   served->created = unix_time();
   // Both take their time and neither needs the other.
-  auto text = std::async(std::launch::async, [&] { load_text(*served, model.path, tool_dialect); });
+  auto text = std::async(std::launch::async, [&] { load_text(*served, model.path, options); });
   if (generation::Embedder::holds(model.path)) {
-    served->embedder = generation::Embedder::load(model.path, options);
+    served->embedder = generation::Embedder::load(model.path, options.engine);
     served->engine = generation::refuse_generation(served->embedder->info().model);
   } else {
-    served->engine = generation::Engine::load(model.path, options);
+    served->engine = generation::Engine::load(model.path, options.engine);
   }
   text.get();
   served->grammars = grammar::make_compiler(

@@ -16,19 +16,20 @@ namespace espalier::cli {
 struct ModelOptions {
   std::string model;
   generation::EngineOptions engine;
-  std::string tool_dialect = {};  // empty: as the template shows
+  std::string tool_dialect = {};   // empty: as the template shows
+  std::string chat_template = {};  // a file in place of the model's own template; empty: none
 };
 
 /// Adds `--model`, `--threads`, `--dtype`, `--activations` and `--kv-type`.
 void add_model_options(CLI::App& verb, ModelOptions& options, bool model_required = true);
 
-/// Adds what only an engine has: `--context` and `--prefill-chunk`.
+/// Adds what only an engine and a conversation have: `--context`, `--prefill-chunk`,
+/// `--chat-template`.
 void add_engine_options(CLI::App& verb, ModelOptions& options);
 
 /// Reads tokenizer and template and loads the weights. Throws `LoadError`.
-std::shared_ptr<const server::protocol::ServedModel> load_served_model(
-    const hub::LocalModel& model, const generation::EngineOptions& options,
-    const std::string& tool_dialect = {});
+std::shared_ptr<const server::protocol::ServedModel> load_served_model(const hub::LocalModel& model,
+                                                                       const ModelOptions& options);
 
 /// Where a tokenizer or template can be read although there may be no whole model: an existing path
 /// as it is, else as `hub::resolve` finds it.

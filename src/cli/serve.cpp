@@ -94,7 +94,7 @@ void run_serve(ServeOptions options) {
   });
   StopSignals signals(server);
   server.start();
-  const auto served = load_served_model(model, options.model.engine, options.model.tool_dialect);
+  const auto served = load_served_model(model, options.model);
   slot.set(served);
   std::cout << "listening on " << url(server) << std::endl;
   signals.wait();

@@ -68,7 +68,7 @@ class LibraryTokenizer : public Tokenizer {
     const auto cancelled = [](const void* token) {
       return int{static_cast<const base::CancellationToken*>(token)->cancelled()};
     };
-    return run({.special = ESPALIER_TEXT_RECOGNISE,
+    return run({.special = mode(how.special),
                 .literal = literal.data(),
                 .literal_count = literal.size(),
                 .cancelled = cancelled,

@@ -46,6 +46,7 @@ struct TextSpan {
 
 /// What a prompt's encoding is given beside the text. Refers to the spans.
 struct PromptEncoding {
+  SpecialTokens special = SpecialTokens::recognise;
   std::span<const TextSpan> literal = {};  // ascending; names of special tokens there are text
   base::CancellationToken cancellation = {};
 };
@@ -66,8 +67,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const = 0;
-  /// As `encode` with `recognise`, but not in the literal spans. Asks between words whether it is
-  /// cancelled, and throws `RequestError` 499 when it is.
+  /// As `encode`, but names of special tokens are not recognised in the literal spans. Asks between
+  /// words whether it is cancelled, and throws `RequestError` 499 when it is.
   virtual std::vector<TokenId> encode_prompt(std::string_view text,
                                              const PromptEncoding& how) const = 0;
   virtual std::string decode(std::span<const TokenId> ids, bool skip_special) const = 0;

@@ -17,6 +17,9 @@ use crate::tokenizer::{SpecialTokens, TextTokenizer};
 
 const SPACE: char = '\u{2581}';
 
+/// Pieces of a text, those that are added tokens with their ids.
+type Parts = Vec<(NormalizedString, Option<Vec<Token>>)>;
+
 /// How a text is encoded.
 pub struct EncodeRequest<'a> {
     pub special: SpecialTokens,
@@ -109,9 +112,10 @@ impl TextTokenizer {
     ) -> Result<PreTokenizedString, TextError> {
         let added = self.inner.get_added_vocabulary();
         let overlaps = |span: &Range<usize>| {
+            let next = literal.partition_point(|range| range.end <= span.start);
             literal
-                .iter()
-                .any(|range| range.start < span.end && span.start < range.end)
+                .get(next)
+                .is_some_and(|range| range.start < span.end)
         };
         let mut kept = self.added_tokens(added, text, 0);
         kept.retain(|found| self.is_special(found.id) && !overlaps(&found.span));
@@ -155,40 +159,43 @@ impl TextTokenizer {
             .collect()
     }
 
-    /// Cuts the tokens of one kind out of a piece.
-    fn cut_out(
-        &self,
-        piece: NormalizedString,
-        found: &[Found],
-        normalized: bool,
-    ) -> Vec<(NormalizedString, Option<Vec<Token>>)> {
+    /// Cuts the tokens of one kind out of a piece; `found` is ascending.
+    fn cut_out(&self, piece: NormalizedString, found: &[Found], normalized: bool) -> Parts {
         let (begin, end) = piece.offsets_original();
-        let inside = |token: &&Found| {
-            token.normalized == normalized && token.span.start >= begin && token.span.end <= end
-        };
-        let mut parts = Vec::new();
-        let mut position = begin;
-        let part = |from: usize, to: usize| piece.slice(Part::Original(from - begin..to - begin));
-        for token in found.iter().filter(inside) {
-            let (Some(before), Some(marked)) = (
-                part(position, token.span.start),
-                part(token.span.start, token.span.end),
-            ) else {
-                continue;
-            };
-            let name = self.token_name(token.id).unwrap_or_default();
-            let length = name.len();
-            parts.push((before, None));
-            parts.push((marked, Some(vec![Token::new(token.id, name, (0, length))])));
-            position = token.span.end;
-        }
-        if parts.is_empty() {
+        let first = found.partition_point(|token| token.span.start < begin);
+        let inside: Vec<&Found> = found[first..]
+            .iter()
+            .take_while(|token| token.span.end <= end)
+            .filter(|token| token.normalized == normalized)
+            .collect();
+        if inside.is_empty() {
             return vec![(piece, None)];
         }
-        if let Some(rest) = part(position, end) {
-            parts.push((rest, None));
-        }
+        let mut parts = Vec::new();
+        self.cut_at(piece, &inside, &mut parts);
         parts
+    }
+
+    /// Cuts at the middle token first: a cut takes as long as the piece that it is made in.
+    fn cut_at(&self, piece: NormalizedString, found: &[&Found], parts: &mut Parts) {
+        let (before, after) = found.split_at(found.len() / 2);
+        let Some((token, after)) = after.split_first() else {
+            parts.push((piece, None));
+            return;
+        };
+        let (begin, end) = piece.offsets_original();
+        let part = |from: usize, to: usize| piece.slice(Part::Original(from - begin..to - begin));
+        if let Some(left) = part(begin, token.span.start) {
+            self.cut_at(left, before, parts);
+        }
+        if let Some(marked) = part(token.span.start, token.span.end) {
+            let name = self.token_name(token.id).unwrap_or_default();
+            let length = name.len();
+            parts.push((marked, Some(vec![Token::new(token.id, name, (0, length))])));
+        }
+        if let Some(right) = part(token.span.end, end) {
+            self.cut_at(right, after, parts);
+        }
     }
 
     /// A special token that the model itself found in plain text.

@@ -334,7 +334,9 @@ asio::awaitable<void> Connection::watch_client() {
         co_await stream_.socket().async_read_some(buffer_.prepare(512), into(error));
     buffer_.commit(bytes);
   }
-  if (error != asio::error::operation_aborted) client_gone_ = true;
+  if (error == asio::error::operation_aborted) co_return;
+  client_gone_ = true;
+  cancellation_.cancel();
 }
 
 /// Lets the client read the last answer: closing with unread input would reset the connection.

@@ -41,6 +41,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   boost::asio::awaitable<void> start_stream() override;
   boost::asio::awaitable<void> send(std::string data) override;
   boost::asio::awaitable<void> finish_stream() override;
+  base::CancellationToken client_gone() const override { return cancellation_; }
   boost::asio::thread_pool& workers() override { return context_.workers; }
 
  private:
@@ -64,6 +65,7 @@ class Connection : public Exchange, public std::enable_shared_from_this<Connecti
   bool keep_alive_ = true;
   bool busy_ = false;
   bool client_gone_ = false;
+  base::CancellationToken cancellation_;
   Phase phase_ = Phase::unanswered;
   int status_ = 0;
 };

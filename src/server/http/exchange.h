@@ -6,6 +6,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/thread_pool.hpp>
 
+#include "base/cancellation.h"
 #include "server/http/message.h"
 
 namespace espalier::server::http {
@@ -25,6 +26,8 @@ class Exchange {
   /// Returns when `data` has been handed to the socket, so a slow client slows its handler down.
   virtual boost::asio::awaitable<void> send(std::string data) = 0;
   virtual boost::asio::awaitable<void> finish_stream() = 0;
+  /// Cancelled when the client goes away: for work between two `co_await`s that takes long.
+  virtual base::CancellationToken client_gone() const = 0;
   /// Threads for work that would keep the two io threads from answering others.
   virtual boost::asio::thread_pool& workers() = 0;
 };

@@ -10,6 +10,7 @@
 #include "server/openai/routes.h"
 #include "server/protocol/chat_answer.h"
 #include "server/protocol/chat_prompt.h"
+#include "server/protocol/request_template.h"
 #include "server/protocol/structured_output.h"
 
 namespace espalier::server::openai {
@@ -168,16 +169,16 @@ struct PreparedChat {
   protocol::ToolOptions tools;
 };
 
-PreparedChat prepare_chat(const ServedModel& model, const std::string& body) {
-  ChatRequest request = parse_chat(protocol::parse_body(body), model.text.sampling_defaults);
-  model.check_name(request.generation.model);
+/// `model` has the request's template.
+PreparedChat prepare_chat(const ServedModel& model, ChatRequest request,
+                          const base::CancellationToken& client_gone) {
   const auto pieces = protocol::render_chat(model, request.chat);
   std::string prompt = protocol::join_pieces(pieces);
   constexpr std::size_t end_length = 512;
   if (prompt.size() > end_length) prompt.erase(0, prompt.size() - end_length);
   PreparedChat prepared{
       .run = protocol::prepare_run(model, request.generation,
-                                   {encode_pieces(*model.text.tokenizer, pieces)}),
+                                   {encode_pieces(*model.text.tokenizer, pieces, client_gone)}),
       .streaming = request.streaming,
       .logprobs = request.generation.logprobs >= 0,
       .reading = protocol::read_answers(model, request.chat.tools, prompt),
@@ -203,9 +204,17 @@ bool has_grammar(const PreparedChat& prepared) {
 }
 
 asio::awaitable<void> handle_chat(http::Exchange& exchange, const protocol::ModelSlot& slot) {
-  const auto model = slot.get();
-  PreparedChat prepared =
-      co_await offload(exchange, [&] { return prepare_chat(*model, exchange.request().body); });
+  auto model = slot.get();
+  ChatRequest request = co_await offload(exchange, [&] {
+    return parse_chat(protocol::parse_body(exchange.request().body), model->text.sampling_defaults);
+  });
+  model->check_name(request.generation.model);
+  const bool foreign = protocol::is_template_source(request.chat.chat_template);
+  const auto prepare = [&] {
+    model = protocol::with_template(model, request.chat.chat_template);
+    return prepare_chat(*model, std::move(request), exchange.client_gone());
+  };
+  PreparedChat prepared = co_await offload(exchange, prepare, foreign);
   if (has_grammar(prepared)) {
     co_await on_worker(exchange, [&] { compile_grammars(*model, prepared); });
   }

@@ -74,7 +74,8 @@ struct PreparedCompletion {
   std::vector<std::string> echoes;
 };
 
-PreparedCompletion prepare_completion(const ServedModel& model, const std::string& body) {
+PreparedCompletion prepare_completion(const ServedModel& model, const std::string& body,
+                                      const base::CancellationToken& client_gone) {
   const CompletionRequest request =
       parse_completion(protocol::parse_body(body), model.text.sampling_defaults);
   model.check_name(request.generation.model);
@@ -86,7 +87,8 @@ PreparedCompletion prepare_completion(const ServedModel& model, const std::strin
   std::vector<std::vector<TokenId>> prompts;
   for (const Prompt& prompt : request.prompts) {
     if (const auto* text = std::get_if<std::string>(&prompt)) {
-      prompts.push_back(tokenizer.encode(*text, tokenizer::SpecialTokens::add));
+      prompts.push_back(tokenizer.encode_prompt(
+          *text, {.special = tokenizer::SpecialTokens::add, .cancellation = client_gone}));
     } else {
       prompts.push_back(std::get<std::vector<TokenId>>(prompt));
     }
@@ -102,8 +104,9 @@ PreparedCompletion prepare_completion(const ServedModel& model, const std::strin
 
 asio::awaitable<void> handle_completion(http::Exchange& exchange, const protocol::ModelSlot& slot) {
   const auto model = slot.get();
-  PreparedCompletion prepared = co_await offload(
-      exchange, [&] { return prepare_completion(*model, exchange.request().body); });
+  PreparedCompletion prepared = co_await offload(exchange, [&] {
+    return prepare_completion(*model, exchange.request().body, exchange.client_gone());
+  });
   if (prepared.run.constraint) {
     co_await on_worker(exchange, [&] { protocol::compile_grammar(*model, prepared.run); });
   }

@@ -25,11 +25,12 @@ boost::asio::awaitable<std::invoke_result_t<Work>> on_worker(http::Exchange& exc
                                            boost::asio::use_awaitable);
 }
 
-/// Runs `work` here when the request is small, else on a worker thread, and returns its result.
-/// What `work` refers to must live in the calling coroutine.
+/// Runs `work` here when the request is small and `long_work` is unset, else on a worker thread,
+/// and returns its result. What `work` refers to must live in the calling coroutine.
 template <typename Work>
-boost::asio::awaitable<std::invoke_result_t<Work>> offload(http::Exchange& exchange, Work work) {
-  if (exchange.request().body.size() <= offload_bytes) co_return work();
+boost::asio::awaitable<std::invoke_result_t<Work>> offload(http::Exchange& exchange, Work work,
+                                                           bool long_work = false) {
+  if (!long_work && exchange.request().body.size() <= offload_bytes) co_return work();
   co_return co_await on_worker(exchange, std::move(work));
 }
 

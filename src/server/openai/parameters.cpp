@@ -86,6 +86,11 @@ void add_template_rules(ParameterRules<Target>& rules,
                                      chat(target).template_variables[key] = value.json();
                                    }
                                  }));
+  rules.push_back(mapped<Target>("chat_template",
+                                 "the name of one of the model's templates, or a template's source",
+                                 [chat](const Parameter& parameter, Target& target) {
+                                   chat(target).chat_template = parameter.string();
+                                 }));
   rules.push_back(mapped<Target>("reasoning_effort", "a variable for the chat template",
                                  [chat](const Parameter& parameter, Target& target) {
                                    chat(target).template_variables["reasoning_effort"] =
@@ -151,7 +156,6 @@ void add_chat_refusals(ParameterRules<ChatDraft>& rules) {
   refuse("moderation", "there is no moderation", {});
   refuse("thinking", "use 'chat_template_kwargs'", {});
   refuse("reasoning_format", "reasoning comes as reasoning_content", {"auto", "deepseek"});
-  refuse("chat_template", "the model's own template is used", {});
 }
 
 ParameterRules<ChatDraft> chat_rules() {

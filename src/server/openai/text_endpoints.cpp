@@ -5,6 +5,7 @@
 #include "server/openai/routes.h"
 #include "server/openai/text_parameters.h"
 #include "server/protocol/chat_prompt.h"
+#include "server/protocol/request_template.h"
 
 namespace espalier::server::openai {
 namespace {
@@ -82,11 +83,24 @@ std::string answer_detokenize(const ServedModel& model, const std::string& body)
   return protocol::dump({{"content", tokenizer.decode(request.tokens, false)}});
 }
 
-std::string answer_template(const ServedModel& model, const std::string& body) {
-  const TemplateRequest request = parse_template_request(protocol::parse_body(body));
-  model.check_name(request.model);
+std::string answer_template(const std::shared_ptr<const ServedModel>& model,
+                            const TemplateRequest& request) {
+  model->check_name(request.model);
+  const auto chosen = protocol::with_template(model, request.chat.chat_template);
   return protocol::dump(
-      {{"prompt", protocol::join_pieces(protocol::render_chat(model, request.chat))}});
+      {{"prompt", protocol::join_pieces(protocol::render_chat(*chosen, request.chat))}});
+}
+
+asio::awaitable<void> handle_template(http::Exchange& exchange, const protocol::ModelSlot& slot) {
+  const auto model = slot.get();
+  const TemplateRequest request = co_await offload(exchange, [&exchange] {
+    return parse_template_request(protocol::parse_body(exchange.request().body));
+  });
+  http::Response response;
+  const bool foreign = protocol::is_template_source(request.chat.chat_template);
+  response.body = co_await offload(
+      exchange, [&] { return answer_template(model, request); }, foreign);
+  co_await exchange.respond(std::move(response));
 }
 
 using TextAnswer = std::string (*)(const ServedModel& model, const std::string& body);
@@ -117,7 +131,7 @@ http::Handler detokenize_handler(const protocol::ModelSlot& slot) {
 }
 
 http::Handler template_handler(const protocol::ModelSlot& slot) {
-  return text_handler(slot, answer_template);
+  return [&slot](http::Exchange& exchange) { return handle_template(exchange, slot); };
 }
 
 }  // namespace espalier::server::openai

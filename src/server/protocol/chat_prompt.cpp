@@ -118,14 +118,16 @@ std::string join_pieces(const std::vector<PromptPiece>& pieces) {
 }
 
 std::vector<TokenId> encode_pieces(const tokenizer::Tokenizer& tokenizer,
-                                   const std::vector<PromptPiece>& pieces) {
+                                   const std::vector<PromptPiece>& pieces,
+                                   const base::CancellationToken& cancellation) {
   std::vector<TextSpan> literal;
   std::size_t position = 0;
   for (const PromptPiece& piece : pieces) {
     if (piece.literal) literal.push_back({position, position + piece.text.size()});
     position += piece.text.size();
   }
-  return tokenizer.encode_prompt(join_pieces(pieces), {.literal = literal});
+  return tokenizer.encode_prompt(join_pieces(pieces),
+                                 {.literal = literal, .cancellation = cancellation});
 }
 
 }  // namespace espalier::server::protocol

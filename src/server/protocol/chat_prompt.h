@@ -13,6 +13,7 @@ namespace espalier::server::protocol {
 struct ChatInput {
   Json messages = Json::array();  // as `read_messages` gives them
   ToolOptions tools = {};
+  std::string chat_template = {};  // as `with_template` takes it
   Json template_variables = Json::object();
   bool add_generation_prompt = true;
   bool continue_final_message = false;
@@ -32,8 +33,9 @@ std::vector<PromptPiece> render_chat(const ServedModel& model, const ChatInput& 
 /// The prompt as one text.
 std::string join_pieces(const std::vector<PromptPiece>& pieces);
 
-/// The prompt's token ids.
+/// The prompt's token ids. Throws `RequestError` 499 once it is cancelled.
 std::vector<tokenizer::TokenId> encode_pieces(const tokenizer::Tokenizer& tokenizer,
-                                              const std::vector<PromptPiece>& pieces);
+                                              const std::vector<PromptPiece>& pieces,
+                                              const base::CancellationToken& cancellation = {});
 
 }  // namespace espalier::server::protocol

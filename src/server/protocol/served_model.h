@@ -17,6 +17,8 @@
 
 namespace espalier::server::protocol {
 
+class TemplateCache;
+
 /// The model that a server answers with. Immutable; its parts are safe to use from any thread.
 struct ServedModel {
   std::string alias;               // the id in listings and answers
@@ -24,6 +26,8 @@ struct ServedModel {
   std::int64_t created = 0;        // Unix time
   generation::TextBundle text;
   std::shared_ptr<const chat::ChatTemplate> chat_template;  // null: the model has none
+  std::shared_ptr<TemplateCache> templates;                 // those that requests bring
+  std::string tool_dialect = {};                            // empty: as the template shows
   std::unordered_set<std::string> special_names;            // of the tokenizer
   chat::TemplateStyle style;                             // how the model writes reasoning and calls
   std::unordered_set<tokenizer::TokenId> markup_tokens;  // special tokens that it does so with
