@@ -29,6 +29,7 @@ using base::UsageError;
 using nlohmann::ordered_json;
 
 constexpr std::int64_t progress_unit = 1'000'000;
+constexpr std::uint64_t megabyte = 1'000'000;
 
 /// Files of a checkpoint folder that are neither weights nor written anew.
 bool goes_along(const fs::path& file) {
@@ -90,8 +91,8 @@ void check_space(const fs::path& destination, std::uint64_t needed) {
   }
   if (space.available >= needed) return;
   throw std::runtime_error("cannot write " + destination.string() + ": it needs " +
-                           std::to_string(needed / progress_unit) + " MB and only " +
-                           std::to_string(space.available / progress_unit) + " MB are free");
+                           std::to_string(needed / megabyte + 1) + " MB and only " +
+                           std::to_string(space.available / megabyte) + " MB are free");
 }
 
 /// Counts values and passes on what a person wants to see.
@@ -117,7 +118,9 @@ const Layout& layout_of(const Source& source) {
     throw LoadError(source.path.string() + ": GGUF files of architecture " + name +
                     " cannot become safetensors; these can: " + known_architectures());
   }
-  const std::string name = source.config.value("model_type", "");
+  const auto type = source.config.find("model_type");
+  const bool named = type != source.config.end() && type->is_string();
+  const std::string name = named ? type->get<std::string>() : "";
   if (const Layout* layout = find_layout_of_model_type(name)) return *layout;
   throw LoadError(source.path.string() + ": models of type " + name +
                   " cannot become GGUF; these can: " + known_model_types());
@@ -240,6 +243,7 @@ ConvertReport to_gguf(const Source& source, const ConvertOptions& options) {
 }
 
 void check_options(const ConvertOptions& options) {
+  if (options.destination.empty()) throw UsageError("the output needs a name");
   const bool to_file = options.destination.extension() == ".gguf";
   if (to_file != options.gguf.has_value()) {
     throw UsageError(to_file ? "a .gguf file needs --gguf TYPE"
@@ -270,8 +274,12 @@ ConvertReport convert(const ConvertOptions& options) {
   if (fs::exists(fs::symlink_status(normal.destination))) {
     throw std::runtime_error(normal.destination.string() + " exists already");
   }
-  const Source source = open_source(options.source);
-  return normal.gguf ? to_gguf(source, normal) : to_folder(source, normal);
+  try {
+    const Source source = open_source(options.source);
+    return normal.gguf ? to_gguf(source, normal) : to_folder(source, normal);
+  } catch (const nlohmann::json::exception& error) {
+    throw LoadError(options.source.string() + ": a setting has the wrong type: " + error.what());
+  }
 }
 
 }  // namespace espalier::conversion

@@ -344,6 +344,8 @@ TEST_F(Convert, RefusesWhatMakesNoSense) {
   wrong.gguf = StorageType::f16;
   expect_refused<base::LoadError>(wrong, "cohere");
   wrong = good;
+  wrong.destination = "";
+  expect_refused<base::UsageError>(wrong, "name");
   wrong.destination = folder_.path() / "missing" / "out";
   expect_refused<std::runtime_error>(wrong, "out");
   wrong.destination = folder_.write("taken", "");

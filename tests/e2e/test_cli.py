@@ -28,7 +28,7 @@ def test_usage_errors_exit_with_2(espalier, arguments):
 def test_help_names_every_verb(succeed):
     text = succeed("--help")
     for verb in ("serve", "generate", "chat", "tokenize", "render", "logits", "perplexity", "bench",
-                 "inspect", "ls"):
+                 "convert", "fit", "inspect", "ls"):
         assert verb in text
 
 

@@ -108,3 +108,33 @@ def test_ls_tells_what_each_model_is(espalier, model, folder, tmp_path):
     assert entries["mlx"]["parameters"] == entries["real"]["parameters"] == 134515008
     assert 4.4 < entries["mlx"]["bits_per_weight"] < 4.6
     assert "broken.gguf" in entries["broken"]["error"]
+
+
+def byte_tokenizer() -> dict:
+    """A tokenizer whose tokens are the 256 bytes."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {byte: chr(byte) for byte in printable}
+    letters |= {byte: chr(256 + place) for place, byte in enumerate(others)}
+    pieces = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+              "use_regex": True}
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+            "normalizer": None, "pre_tokenizer": pieces, "post_processor": None, "decoder": pieces,
+            "model": {"type": "BPE", "vocab": {letters[byte]: byte for byte in range(256)},
+                      "merges": []}}
+
+
+def test_a_budget_is_kept(succeed, shared, tmp_path):
+    subprocess.run(["tar", "-xf", shared / "fixtures" / "tiny-text.tar.xz", "-C", tmp_path,
+                    "a/llama"], check=True)
+    source = tmp_path / "a" / "llama"
+    (source / "tokenizer.json").write_text(json.dumps(byte_tokenizer()))
+    text = tmp_path / "text.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 20)
+    output = tmp_path / "out"
+    report = json.loads(succeed("convert", "--model", source, "--output", output, "--quantize",
+                                "affine", "--group", "32", "--target-bpw", "4.5", "--calibration",
+                                text, "--json"))
+    assert 4.3 < report["bits_per_weight"] <= 4.5
+    assert len(report["encodings"]) > 2
+    succeed("inspect", output)
