@@ -1,5 +1,6 @@
 #include "conversion/convert.h"
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +9,7 @@
 #include <iterator>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -110,6 +112,24 @@ void apply_budget(const ConvertVerbOptions& options, conversion::ConvertOptions&
   parsed.layers = conversion::choose_formats(budget);
 }
 
+/// Notes are "TENSOR what became of it": those that say the same of many tensors are printed once.
+void print_notes(const std::vector<std::string>& notes) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
+  for (const std::string& note : notes) {
+    const std::size_t space = note.find(' ');
+    const std::string what = note.substr(space);
+    auto group =
+        std::ranges::find(groups, what, &std::pair<std::string, std::vector<std::string>>::first);
+    if (group == groups.end()) group = groups.insert(groups.end(), {what, {}});
+    group->second.push_back(note.substr(0, space));
+  }
+  for (const auto& [what, tensors] : groups) {
+    std::cerr << tensors.front();
+    if (tensors.size() > 1) std::cerr << " (and " << tensors.size() - 1 << " more)";
+    std::cerr << what << "\n";
+  }
+}
+
 void print(const conversion::ConvertReport& report, const ConvertVerbOptions& options) {
   if (options.json) {
     const Json output = {{"path", options.output},
@@ -122,7 +142,7 @@ void print(const conversion::ConvertReport& report, const ConvertVerbOptions& op
     std::cout << server::protocol::dump(output) << "\n";
     return;
   }
-  for (const std::string& note : report.notes) std::cerr << note << "\n";
+  print_notes(report.notes);
   std::cout << options.output << ": " << report.tensors << " tensors, " << std::fixed
             << std::setprecision(1) << static_cast<double>(report.bytes) / 1e6 << " MB, "
             << std::setprecision(3) << report.bits_per_weight << " bits per weight\n";

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -69,6 +70,12 @@ class Overlay : public arrays::TensorFile {
   std::vector<TensorView> tensors_;
   const TensorView* own_;
 };
+
+std::string bits_text(double bits) {
+  std::ostringstream text;
+  text << bits;
+  return text.str();
+}
 
 /// Parts of the text, evenly spread.
 std::vector<std::vector<TokenId>> cut_text(const std::vector<TokenId>& tokens) {
@@ -245,8 +252,8 @@ std::map<std::string, MlxFormat> choose_formats(const BudgetOptions& options) {
   const double overhead = 2.0 * scale_bits / options.group;
   const double budget = layer_budget(source, layers, options.bits_per_weight);
   if (layers.empty() || budget < widths.front() + overhead) {
-    throw UsageError("no allocation takes so few bits as " +
-                     std::to_string(options.bits_per_weight) + " a weight");
+    throw UsageError("no allocation takes so few bits as " + bits_text(options.bits_per_weight) +
+                     " a weight");
   }
   const auto text = generation::load_text_bundle(options.source);
   const auto parts = cut_text(text.tokenizer->encode(options.text, tokenizer::SpecialTokens::add));
