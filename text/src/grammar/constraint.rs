@@ -11,6 +11,9 @@ use super::thought::{Marks, Thought};
 use super::{gbnf, lark, schema, GrammarVocabulary};
 use crate::error::TextError;
 
+/// So many tokens of a text are gone through when a grammar is compiled.
+const WARM_TOKENS: usize = 256;
+
 /// What a grammar is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -69,15 +72,22 @@ impl Constraint {
                 .err()
                 .map(|error| error.to_string())
         });
-        match error {
-            Some(error) => Err(TextError::refused(describe(&error))),
-            None => Ok(Self {
-                text_close: vocabulary.tokenize(text_close).into(),
-                vocabulary,
-                start,
-                marks,
-            }),
+        if let Some(error) = error {
+            return Err(TextError::refused(describe(&error)));
         }
+        let text_close: Arc<[u32]> = vocabulary.tokenize(text_close).into();
+        // The clone leaves the states of the lexer that it comes by to the texts, whose first masks
+        // at each place would be slow without.
+        let thought = Thought::new(marks.clone());
+        vocabulary
+            .ending_table()
+            .find(start.clone(), thought, &text_close, WARM_TOKENS);
+        Ok(Self {
+            vocabulary,
+            start,
+            marks,
+            text_close,
+        })
     }
 
     /// A new text's state. It shares nothing with others: what one text does never changes what

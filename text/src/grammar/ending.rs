@@ -137,15 +137,13 @@ impl EndingTable {
 
     /// Tokens, one after the other, with which the text is complete; `None` when none are found
     /// among the first `limit`.
-    fn find(
+    pub fn find(
         &self,
-        matcher: &Matcher,
-        thought: &Thought,
+        mut matcher: Matcher,
+        mut thought: Thought,
         text_close: &[u32],
         limit: usize,
     ) -> Option<VecDeque<u32>> {
-        let mut matcher = matcher.deep_clone();
-        let mut thought = thought.clone();
         let mut path = VecDeque::new();
         let mut closing = VecDeque::new();
         let mut run = None;
@@ -234,9 +232,12 @@ impl Ending {
             return;
         }
         if self.path.is_none() {
-            self.path = self
-                .table
-                .find(matcher, thought, &self.text_close, self.remaining);
+            self.path = self.table.find(
+                matcher.deep_clone(),
+                thought.clone(),
+                &self.text_close,
+                self.remaining,
+            );
         }
         let Some(path) = &self.path else {
             self.next_look = self.remaining / 2;
