@@ -116,6 +116,19 @@ TEST_F(EndingTest, ClosesReasoningFirst) {
   EXPECT_TRUE(nlohmann::json::accept(result.text.substr(close + 8))) << result.text;
 }
 
+TEST_F(EndingTest, BeginsNoFurtherPartAtTheEnd) {
+  const auto constraint = tools()->compiler->compile(
+      {Notation::lark,
+       "start: item (\"\\n\" item)*\nitem: \"begin one item, \" /[a-z]+/ \", end it\"",
+       {}});
+  for (const unsigned seed : {1U, 2U, 3U}) {
+    const auto matcher = constraint->start();
+    matcher->limit(80);
+    const Walk result = walk(*matcher, 80, seed);
+    EXPECT_TRUE(result.complete) << result.text;
+  }
+}
+
 TEST_F(EndingTest, ChangesNothingFarFromTheLimit) {
   const char* schema = R"({"type":"object","properties":{"a":{"type":"string"}}})";
   const auto free = start(schema);

@@ -252,10 +252,11 @@ impl Ending {
         }
         // Where text has no quotes, the next optional part may begin with any token.
         let slack = SLACK + 4 * self.text_close.len();
-        if self.remaining <= length + slack {
+        let zoned = self.remaining <= length + self.zone;
+        if self.remaining <= length + slack || zoned && self.may_end(mask, next) {
             mask.fill(0);
             mask[next as usize / 32] = 1 << (next % 32);
-        } else if self.remaining <= length + self.zone {
+        } else if zoned {
             self.leave_out_openings(mask, next);
         } else {
             // A single token cannot bring the last moment much nearer.
@@ -263,6 +264,12 @@ impl Ending {
             self.next_look = self.remaining - (room / 8).max(1);
             self.path = None;
         }
+    }
+
+    /// The text is complete, so that what follows would be a further part, unless it is free text.
+    fn may_end(&self, mask: &[u32], next: u32) -> bool {
+        let allowed = |id: u32| mask[id as usize / 32] >> (id % 32) & 1 != 0;
+        self.table.end_tokens.contains(&next) && !self.table.is_free_text(allowed)
     }
 
     fn leave_out_openings(&self, mask: &mut [u32], kept: u32) {
