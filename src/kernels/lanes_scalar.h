@@ -55,7 +55,11 @@ struct ScalarLanes {
   static Float select_greater(Float a, Float b, Float x, Float y) { return a > b ? x : y; }
 
   static Int set_int(std::int32_t x) { return x; }
-  static Int load_int(const std::int32_t* p) { return *p; }
+  static Int load_int(const std::int32_t* p) {  // of bytes that no int32 was stored in, too
+    Int x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+  }
   static void store_int(std::int32_t* p, Int x) { *p = x; }
   /// Sign- and zero-extended bytes.
   static Int load_int(const std::int8_t* p) { return *p; }

@@ -319,6 +319,22 @@ TEST(Linear, BitsDependNeitherOnThreadsNorOnTheInstructionSet) {
   base::set_compute_threads(base::default_compute_threads());
 }
 
+TEST(Linear, F32ActivationsHaveTheSameBitsInEveryInstructionSet) {
+  for (const auto type : all_types) {
+    const std::vector<PackedMatrix> matrices = {
+        pack(random_weight(type, 50, columns_of(type), 30).view),
+        pack(random_weight(type, 50, columns_of(type), 31).view)};
+    const auto bytes = [&](InstructionSet set) {
+      return gated_bytes(matrices, mx::float32, ActivationFormat::f32, set, 1);
+    };
+    const std::string expected = bytes(tests::supported_sets().back());
+    for (const auto set : tests::supported_sets()) {
+      EXPECT_EQ(bytes(set), expected) << name_of(type) << ' ' << to_string(set);
+    }
+  }
+  base::set_compute_threads(base::default_compute_threads());
+}
+
 TEST(Linear, GatesHaveTheSameBitsInEveryInstructionSet) {
   const auto a = pack(random_weight(StorageType::f32, 40, 64, 26).view);
   const auto b = pack(random_weight(StorageType::f32, 40, 64, 27).view);
