@@ -65,6 +65,27 @@ std::optional<base::RequestError> parse_fault(const error_code& error,
                             "The request is not valid HTTP: " + error.message() + ".");
 }
 
+/// What a request's head asks for that is not there.
+std::optional<base::RequestError> head_fault(const bhttp::fields& head) {
+  const auto asks_other = [&head](bhttp::field field, std::string_view known) {
+    const auto value = head[field];
+    return !value.empty() && !beast::iequals(value, known);
+  };
+  if (asks_other(bhttp::field::transfer_encoding, "chunked")) {
+    return base::RequestError(501, "unsupported_encoding",
+                              "The only Transfer-Encoding that is read is 'chunked'.");
+  }
+  if (asks_other(bhttp::field::content_encoding, "identity")) {
+    return base::RequestError(415, "unsupported_encoding",
+                              "A body with a Content-Encoding is not read; send it as it is.");
+  }
+  if (asks_other(bhttp::field::expect, "100-continue")) {
+    return base::RequestError(417, "expectation_failed",
+                              "The only expectation that is met is '100-continue'.");
+  }
+  return std::nullopt;
+}
+
 std::string random_id() {
   static thread_local std::mt19937_64 generator{std::random_device{}()};
   char text[17];
@@ -100,7 +121,9 @@ void set_fields(Message& message, const bhttp::fields& fields) {
 }  // namespace
 
 Connection::Connection(asio::ip::tcp::socket socket, ConnectionContext& context)
-    : stream_(std::move(socket)), context_(context) {
+    : stream_(std::move(socket)),
+      context_(context),
+      buffer_(context.options.header_limit + read_ahead_limit) {
   error_code ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
 }
@@ -141,11 +164,13 @@ asio::awaitable<bool> Connection::read_request() {
   error_code error;
   stream_.expires_after(idle_timeout);
   co_await bhttp::async_read_header(stream_, buffer_, parser, into(error));
-  if (!error && beast::iequals(parser.get()[bhttp::field::expect], "100-continue")) {
+  std::optional<base::RequestError> fault;
+  if (!error) fault = head_fault(parser.get());
+  if (!error && !fault && !parser.get()[bhttp::field::expect].empty()) {
     bhttp::response<bhttp::empty_body> proceed{bhttp::status::continue_, 11};
     co_await bhttp::async_write(stream_, proceed, into(error));
   }
-  while (!error && !parser.is_done()) {
+  while (!error && !fault && !parser.is_done()) {
     stream_.expires_after(progress_timeout);
     co_await bhttp::async_read_some(stream_, buffer_, parser, into(error));
   }
@@ -154,9 +179,10 @@ asio::awaitable<bool> Connection::read_request() {
   version_ = message.version() >= 11 ? 11 : 10;
   request_.method = message.method_string();
   request_.origin = message[bhttp::field::origin];
-  if (error) {
+  if (error) fault = parse_fault(error, context_.options);
+  if (error || fault) {
     keep_alive_ = false;
-    if (const auto fault = parse_fault(error, context_.options)) {
+    if (fault) {
       co_await respond(error_response(*fault));
       record(steady_clock::now());
     }

@@ -65,7 +65,7 @@ std::string decode_path(std::string_view target) {
     }
     const int high = i + 2 < target.size() ? hex_digit(target[i + 1]) : -1;
     const int low = i + 2 < target.size() ? hex_digit(target[i + 2]) : -1;
-    if (high < 0 || low < 0) {
+    if (high < 0 || low < 0 || high + low == 0) {
       throw base::RequestError(400, "invalid_path", "The request path has a malformed % escape.");
     }
     path += static_cast<char>(high * 16 + low);

@@ -17,6 +17,8 @@ using protocol::ParameterRules;
 using protocol::refused;
 using protocol::top_logprobs_limit;
 
+constexpr std::size_t template_variables_limit = 1000;
+
 /// A chat request while its members are read: some make sense only together.
 struct ChatDraft {
   ChatRequest request;
@@ -82,7 +84,13 @@ void add_template_rules(ParameterRules<Target>& rules,
                         protocol::ChatInput& (*chat)(Target& target)) {
   rules.push_back(mapped<Target>("chat_template_kwargs", "further variables for the chat template",
                                  [chat](const Parameter& parameter, Target& target) {
-                                   for (const auto& [key, value] : parameter.members()) {
+                                   const auto variables = parameter.members();
+                                   if (variables.size() > template_variables_limit) {
+                                     parameter.refuse("must not have more than " +
+                                                      std::to_string(template_variables_limit) +
+                                                      " members");
+                                   }
+                                   for (const auto& [key, value] : variables) {
                                      chat(target).template_variables[key] = value.json();
                                    }
                                  }));

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+
+#include "server/protocol/json_text.h"
 
 namespace espalier::server::protocol {
 namespace {
@@ -16,7 +19,7 @@ std::string join_text_parts(const Parameter& content) {
       continue;
     }
     std::string type;
-    std::string part_text;
+    std::optional<std::string> part_text;
     for (const auto& [key, value] : part.members()) {
       if (key == "type") {
         type = value.string();
@@ -27,10 +30,11 @@ std::string join_text_parts(const Parameter& content) {
       }
     }
     if (type != "text" && type != "input_text" && type != "output_text" && type != "refusal") {
-      part.refuse("has the type '" + type + "'; this model takes text parts alone",
+      part.refuse("has the type '" + shown(type) + "'; this model takes text parts alone",
                   "unsupported_content");
     }
-    text += part_text;
+    if (!part_text) part.refuse("needs a 'text'", "missing_parameter");
+    text += *part_text;
   }
   return text;
 }
@@ -45,22 +49,27 @@ std::string read_role(const Parameter& parameter) {
   if (role == "developer") role = "system";
   if (role == "function") role = "tool";  // the older name
   if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
-    parameter.refuse("is '" + role +
+    parameter.refuse("is '" + shown(role) +
                      "'; the roles are system, developer, user, assistant, tool and function");
   }
   return role;
 }
 
-/// Templates expect the arguments as an object. What a model once wrote and is no JSON object goes
-/// to the template as the text it is: the conversation stays usable. No text is no argument; an
-/// object that was made text twice is one.
+/// Templates expect the arguments as an object. What a model once wrote and is no JSON object, or
+/// none that may be used, goes to the template as the text it is: the conversation stays usable. No
+/// text is no argument; an object that was made text twice is one.
 Json read_arguments(const Parameter& arguments) {
   if (arguments.json().is_object()) return arguments.json();
   const std::string text = arguments.string();
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return Json::object();
-  Json parsed = Json::parse(text, nullptr, false);
-  if (parsed.is_string()) parsed = Json::parse(parsed.get<std::string>(), nullptr, false);
-  return parsed.is_object() ? parsed : Json(text);
+  try {
+    Json parsed = parse_json(text);
+    if (parsed.is_string()) parsed = parse_json(parsed.get<std::string>());
+    if (parsed.is_object()) return parsed;
+  } catch (const JsonError&) {
+    // Text.
+  }
+  return text;
 }
 
 Json read_function(const Parameter& function) {

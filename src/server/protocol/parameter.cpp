@@ -3,37 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "server/protocol/json_text.h"
+
 namespace espalier::server::protocol {
 namespace {
-
-constexpr int depth_limit = 100;
-
-/// Refuses nesting that would exhaust the stack of whoever walks the value.
-void check_depth(std::string_view text) {
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        quoted = false;
-      }
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > depth_limit) {
-        throw base::RequestError(400, "invalid_json",
-                                 "The request's JSON is nested more than " +
-                                     std::to_string(depth_limit) + " deep at byte " +
-                                     std::to_string(i + 1) + ".");
-      }
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-}
 
 std::string position(std::string_view text, std::size_t byte) {
   const std::string_view before = text.substr(0, std::min(byte > 0 ? byte - 1 : 0, text.size()));
@@ -48,17 +21,13 @@ std::string position(std::string_view text, std::size_t byte) {
 }  // namespace
 
 Json parse_body(std::string_view text) {
-  check_depth(text);
   Json body;
   try {
-    body = Json::parse(text);
-  } catch (const Json::parse_error& error) {
-    throw base::RequestError(
-        400, "invalid_json",
-        "The request's body is not valid JSON at " + position(text, error.byte) + ".");
-  } catch (const Json::exception&) {
+    body = parse_json(text);
+  } catch (const JsonError& error) {
+    const std::string place = error.byte() == 0 ? "" : " at " + position(text, error.byte());
     throw base::RequestError(400, "invalid_json",
-                             "The request's body holds a number that is out of range.");
+                             "The request's JSON " + std::string(error.what()) + place + ".");
   }
   if (!body.is_object()) {
     throw base::RequestError(
@@ -76,6 +45,19 @@ void require_member(const Json& body, const std::string& name) {
 
 std::string dump(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string shown(std::string word) {
+  constexpr std::size_t longest = 100;
+  if (word.size() > longest) {
+    std::size_t end = longest;
+    while (end > 0 && (static_cast<unsigned char>(word[end]) & 0xC0) == 0x80) --end;
+    word.resize(end);
+    word += "…";
+  }
+  std::replace_if(
+      word.begin(), word.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
+  return word;
 }
 
 bool Parameter::boolean() const {
@@ -139,7 +121,8 @@ const Json* Parameter::find(std::string_view key) const {
 }
 
 void Parameter::refuse(const std::string& problem, const std::string& code) const {
-  throw base::RequestError(400, code, "'" + name_ + "' " + problem + ".", name_);
+  const std::string name = shown(name_);
+  throw base::RequestError(400, code, "'" + name + "' " + problem + ".", name);
 }
 
 void Parameter::wrong_type(std::string_view expected) const {

@@ -25,6 +25,9 @@ void require_member(const Json& body, const std::string& name);
 /// The text of a JSON value; bytes that are not UTF-8 become U+FFFD.
 std::string dump(const Json& value);
 
+/// A client's own word as messages show it: at most 100 bytes, without control characters.
+std::string shown(std::string word);
+
 /// A value of a request with its name, read strictly: another JSON type than the one asked for is a
 /// `RequestError` 400 naming the parameter. Refers to the value; does not own it.
 class Parameter {

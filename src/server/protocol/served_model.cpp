@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "server/protocol/parameter.h"
 
 namespace espalier::server::protocol {
 
@@ -11,8 +12,8 @@ void ServedModel::check_name(std::string_view name) const {
   if (name.empty() || name == "local" || name == "default" || name == alias) return;
   if (std::find(names.begin(), names.end(), name) != names.end()) return;
   throw base::RequestError(404, "model_not_found",
-                           "The model '" + std::string(name) + "' is not served here; '" + alias +
-                               "' is, also as 'local' and 'default'.",
+                           "The model '" + shown(std::string(name)) + "' is not served here; '" +
+                               alias + "' is, also as 'local' and 'default'.",
                            "model");
 }
 

@@ -55,7 +55,7 @@ TEST(DecodePath, RemovesHostAndQueryAndEscapes) {
 }
 
 TEST(DecodePath, RefusesBadEscapes) {
-  for (const char* target : {"/%", "/%a", "/%zz", "/%4", "/a%2"}) {
+  for (const char* target : {"/%", "/%a", "/%zz", "/%4", "/a%2", "/a%00"}) {
     EXPECT_THROW(decode_path(target), base::RequestError) << target;
   }
 }

@@ -233,6 +233,34 @@ TEST_F(ServerTest, LimitsBodyAndHeaders) {
               StartsWith("HTTP/1.1 431 "));
 }
 
+TEST_F(ServerTest, LimitsWhatComesBehindABody) {
+  options_.header_limit = 2000;
+  start();
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (const std::string endless : {"0\r\nX: ", "1;x="}) {
+    tcp::socket socket = connect();
+    boost::system::error_code error;
+    asio::write(socket, asio::buffer(head + endless), error);
+    const std::string more(100'000, 'x');
+    for (int i = 0; i < 1000 && !error; ++i) asio::write(socket, asio::buffer(more), error);
+    EXPECT_TRUE(error) << endless;  // the server does not read 100 MB
+  }
+}
+
+TEST_F(ServerTest, RefusesWhatAHeadAsksForInVain) {
+  start();
+  const auto post = [this](const std::string& field) {
+    return exchange("POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + field +
+                    "\r\nContent-Length: 1\r\n\r\nx");
+  };
+  EXPECT_THAT(post("Content-Encoding: gzip"), StartsWith("HTTP/1.1 415 "));
+  EXPECT_THAT(post("Content-Encoding: identity"), EndsWith("\r\n\r\n1"));
+  EXPECT_THAT(post("Expect: wonders"), StartsWith("HTTP/1.1 417 "));
+  EXPECT_THAT(exchange("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
+                       "0\r\n\r\n"),
+              StartsWith("HTTP/1.1 501 "));
+}
+
 TEST_F(ServerTest, AnswersPreflights) {
   start();
   const std::string answer = exchange(

@@ -72,6 +72,19 @@ TEST(ReadMessages, AToolMaySayNothing) {
   EXPECT_EQ(read(R"([{"role":"tool","tool_call_id":"a","content":null}])")[0]["content"], "");
 }
 
+TEST(ReadMessages, DeeplyNestedArgumentsStayText) {
+  const std::string deep = "{\"a\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
+  for (const std::string& text : {deep, Json(deep).dump()}) {
+    const Json call =
+        Json::object({{"function", Json::object({{"name", "f"}, {"arguments", text}})}});
+    const Json messages =
+        Json::array({Json::object({{"role", "assistant"}, {"tool_calls", Json::array({call})}})});
+    const Json read = read_messages(Parameter("messages", messages));
+    EXPECT_EQ(read[0]["tool_calls"][0]["function"]["arguments"], text);
+    EXPECT_FALSE(dump(read).empty());
+  }
+}
+
 TEST(ReadMessages, ReasoningHasOneName) {
   for (const char* name : {"reasoning", "reasoning_content", "reasoning_text"}) {
     const std::string text =
@@ -88,6 +101,8 @@ TEST(ReadMessages, NamesThePartThatIsWrong) {
   EXPECT_EQ(refused_parameter(R"([{"role":"king","content":"x"}])"), "messages[0].role");
   EXPECT_EQ(refused_parameter(R"([{"role":"user","content":7}])"), "messages[0].content");
   EXPECT_EQ(refused_parameter(R"([{"role":"user"}])"), "messages[0]");
+  EXPECT_EQ(refused_parameter(R"([{"role":"user","content":[{"type":"text"}]}])"),
+            "messages[0].content[0]");
   EXPECT_EQ(refused_parameter(R"([{"role":"user","content":"x","mood":"y"}])"), "messages[0].mood");
   EXPECT_EQ(refused_parameter(R"([{"role":"user","content":[
                 {"type":"image_url","image_url":{"url":"data:,"}}]}])"),

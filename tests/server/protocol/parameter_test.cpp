@@ -38,6 +38,38 @@ TEST(ParseBody, RefusesDeepNesting) {
   EXPECT_NO_THROW(parse_body(R"({"a":")" + std::string(1000, '[') + R"("})"));
 }
 
+TEST(ParseBody, RefusesANameThatIsThereTwice) {
+  const auto error = refusal([] { parse_body(R"({"a":1,"b":{"c":1},"c":2,"a":1})"); });
+  EXPECT_EQ(error.code(), "invalid_json");
+  EXPECT_THAT(error.what(), HasSubstr("'a' twice"));
+}
+
+TEST(ParseBody, KeepsEveryValueAndTheOrder) {
+  const std::string text =
+      R"({"z":[1,-2,2.5,true,false,null,"x",[],{}],"a":{"c":{"d":[[1],[2]]},"b":"\u00e9"},"m":1})";
+  EXPECT_EQ(parse_body(text), Json::parse(text));
+  EXPECT_EQ(parse_body(text).dump(), Json::parse(text).dump());
+}
+
+TEST(ParseBody, TakesATimeThatGrowsWithTheText) {
+  std::string text = "{\"logit_bias\":{";
+  constexpr int members = 200'000;  // half a minute and more for who compares each with all others
+  for (int i = 0; i < members; ++i) text += "\"" + std::to_string(i) + "\":0,";
+  text.back() = '}';
+  EXPECT_EQ(parse_body(text + "}")["logit_bias"].size(), members);
+  // What is nested deeper is copied member by member.
+  EXPECT_THAT(refusal([&] { parse_body("{\"tools\":[" + text + "}]}"); }).what(),
+              HasSubstr("members"));
+}
+
+TEST(Parameter, NamesOfClientsAreShownShort) {
+  const Json number = 1;
+  const auto error = refusal([&] { (void)Parameter(std::string(10'000, 'k'), number).string(); });
+  EXPECT_LT(std::string(error.what()).size(), 200U);
+  EXPECT_EQ(shown(std::string("a\0b\n", 4)), "a b ");
+  EXPECT_EQ(shown(std::string(99, 'x') + "éé"), std::string(99, 'x') + "…");
+}
+
 TEST(ParseBody, RefusesNumbersOutOfRange) {
   EXPECT_EQ(refusal([] { parse_body(R"({"a":1e999})"); }).code(), "invalid_json");
 }
