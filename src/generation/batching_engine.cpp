@@ -224,7 +224,7 @@ void BatchingEngine::submit(GenerationRequest request, TokenSink sink) {
     if (draining_) {
       throw base::RequestError(503, "shutting_down", "The server is shutting down.");
     }
-    if (open_ >= options_.max_running + options_.max_waiting) {
+    if (open_ - options_.max_running >= options_.max_waiting) {
       throw base::RequestError(429, "queue_full",
                                "All places are taken (" + std::to_string(open_) +
                                    " requests run or wait); try again later.");
@@ -281,6 +281,10 @@ void BatchingEngine::prepare(const ModelLoader& loader) {
   const std::size_t bytes_per_token =
       state::KvPool::bytes_per_token(model_->kv_layers(), kv_dtype(options_.kv_type));
   const int wanted = std::min(descriptor.context, options_.context.value_or(descriptor.context));
+  if (options_.context.value_or(0) > wanted) {
+    spdlog::warn("The context is {} tokens instead of {}: the model has no more.", wanted,
+                 *options_.context);
+  }
   // The other half is for activations and whatever else the machine does.
   const std::uint64_t available = base::available_memory() / 2;
   const std::uint64_t recurrent_bytes =

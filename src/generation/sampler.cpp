@@ -112,8 +112,11 @@ double sum_of(std::size_t count, const Value& value) {
 }  // namespace
 
 void check_sampling(const SamplingParameters& parameters, int vocabulary) {
-  const auto finite = [](float value) { return std::isfinite(value); };
-  if (!finite(parameters.temperature) || parameters.temperature < 0) {
+  // Within these limits no sum or product leaves the range of a float.
+  constexpr float most_penalty = 1000;
+  constexpr float most_bias = 1e30F;
+  const auto bounded = [](float value, float most) { return std::abs(value) <= most; };
+  if (!std::isfinite(parameters.temperature) || parameters.temperature < 0) {
     refuse("temperature", "a number of at least 0");
   }
   if (parameters.top_k < 0) {
@@ -125,23 +128,30 @@ void check_sampling(const SamplingParameters& parameters, int vocabulary) {
   if (!(parameters.min_p >= 0 && parameters.min_p <= 1)) {
     refuse("min_p", "between 0 and 1");
   }
-  if (!finite(parameters.repetition_penalty) || parameters.repetition_penalty <= 0) {
-    refuse("repetition_penalty", "a number above 0");
+  if (!(parameters.repetition_penalty >= 1 / most_penalty &&
+        parameters.repetition_penalty <= most_penalty)) {
+    refuse("repetition_penalty", "between 0.001 and 1000");
   }
-  if (!finite(parameters.presence_penalty)) {
-    refuse("presence_penalty", "a finite number");
+  if (!bounded(parameters.presence_penalty, most_penalty)) {
+    refuse("presence_penalty", "between -1000 and 1000");
   }
-  if (!finite(parameters.frequency_penalty)) {
-    refuse("frequency_penalty", "a finite number");
+  if (!bounded(parameters.frequency_penalty, most_penalty)) {
+    refuse("frequency_penalty", "between -1000 and 1000");
   }
+  int banned = 0;
   for (const auto& [id, bias] : parameters.logit_bias) {
     if (id < 0 || id >= vocabulary) {
       refuse("logit_bias", "for token ids below " + std::to_string(vocabulary) + " (it has " +
                                std::to_string(id) + ")");
     }
-    if (std::isnan(bias) || bias == std::numeric_limits<float>::infinity()) {
-      refuse("logit_bias", "made of numbers");
+    const bool bans = bias == -std::numeric_limits<float>::infinity();
+    if (!bans && !bounded(bias, most_bias)) {
+      refuse("logit_bias", "made of numbers between -1e30 and 1e30");
     }
+    banned += bans ? 1 : 0;
+  }
+  if (banned == vocabulary) {
+    refuse("logit_bias", "such that some token is left");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <future>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -219,6 +220,11 @@ TEST(Engine, RefusesMoreThanTheQueueHolds) {
   for (const Collector& collector : collectors) {
     EXPECT_EQ(collector.wait().finish, FinishReason::length);
   }
+  EXPECT_EQ(run(*engine, make_request({2}, 2)).finish, FinishReason::length);
+}
+
+TEST(Engine, AQueueMayHaveNoLimitWorthMentioning) {
+  const auto engine = fake_engine({.max_waiting = std::numeric_limits<int>::max()});
   EXPECT_EQ(run(*engine, make_request({2}, 2)).finish, FinishReason::length);
 }
 

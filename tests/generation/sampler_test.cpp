@@ -280,6 +280,29 @@ TEST(CheckSampling, NamesTheParameterOutOfRange) {
   EXPECT_EQ(refused({.logit_bias = {{10, 1}}}), "logit_bias");
   EXPECT_EQ(refused({.logit_bias = {{-1, 1}}}), "logit_bias");
   EXPECT_EQ(refused({.logit_bias = {{1, std::nanf("")}}}), "logit_bias");
+  EXPECT_EQ(refused({.repetition_penalty = 1e-38F}), "repetition_penalty");
+  EXPECT_EQ(refused({.presence_penalty = -3e38F}), "presence_penalty");
+  EXPECT_EQ(refused({.frequency_penalty = 3e38F}), "frequency_penalty");
+  EXPECT_EQ(refused({.logit_bias = {{1, 3e38F}}}), "logit_bias");
+  SamplingParameters bans;
+  for (TokenId id = 0; id < 9; ++id) bans.logit_bias[id] = -infinity;
+  EXPECT_EQ(refused(bans), "");
+  bans.logit_bias[9] = -infinity;
+  EXPECT_EQ(refused(bans), "logit_bias");
+}
+
+TEST(CheckSampling, WhatItAllowsLeavesAToken) {
+  for (const float sign : {-1.0F, 1.0F}) {
+    for (const float repetition : {0.001F, 1000.0F}) {
+      const SamplingParameters extreme{.temperature = 1e-45F,
+                                       .repetition_penalty = repetition,
+                                       .presence_penalty = sign * 1000,
+                                       .frequency_penalty = sign * 1000,
+                                       .logit_bias = {{0, sign * 1e30F}, {1, -sign * 1e30F}}};
+      check_sampling(extreme, 3);
+      EXPECT_NO_THROW(choose({30, -30, 0}, extreme, {0, 1, 2}, {0, 0, 1, 2}));
+    }
+  }
 }
 
 }  // namespace
