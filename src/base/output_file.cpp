@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fcntl.h>
@@ -33,6 +34,15 @@ void rename_without_replacing(const fs::path& from, const fs::path& to) {
 }
 
 OutputFile::OutputFile(fs::path path) : path_(std::move(path)) {
+  // It is replaced as a whole: a link is followed first, and a device would be lost.
+  std::error_code error;
+  const auto status = fs::status(path_, error);
+  if (fs::exists(status)) {
+    if (!fs::is_regular_file(status)) {
+      throw std::runtime_error("cannot write " + path_.string() + ": it is no regular file");
+    }
+    path_ = fs::canonical(path_);
+  }
   temporary_ = path_;
   temporary_ += ".partial-" + std::to_string(::getpid());
   file_ = ::open(temporary_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);

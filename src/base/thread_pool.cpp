@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -84,6 +86,13 @@ struct ThreadPool::State {
     }
   }
 
+  /// Ends all workers; none is inside a run.
+  void stop() {
+    stopping = true;
+    runs.advance();
+    for (std::thread& thread : threads) thread.join();
+  }
+
   /// Waits for workers that are inside.
   Word wait(WakeWord& word, Word old) {
     const auto start = std::chrono::steady_clock::now();
@@ -140,16 +149,20 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>(std::max(threads, 1))) {
-  for (int worker = 1; worker < state_->size; ++worker) {
-    state_->threads.emplace_back([state = state_.get(), worker] { state->work(worker); });
+  try {
+    for (int worker = 1; worker < state_->size; ++worker) {
+      state_->threads.emplace_back([state = state_.get(), worker] { state->work(worker); });
+    }
+  } catch (const std::system_error& error) {
+    state_->stop();
+    throw std::runtime_error("cannot start " + std::to_string(threads) +
+                             " threads: " + error.code().message());
   }
 }
 
 ThreadPool::~ThreadPool() {
   const std::lock_guard lock(state_->turn);
-  state_->stopping = true;
-  state_->runs.advance();
-  for (std::thread& thread : state_->threads) thread.join();
+  state_->stop();
 }
 
 int ThreadPool::size() const { return state_->size; }
@@ -207,8 +220,10 @@ ThreadPool& compute_pool() {
 }
 
 void set_compute_threads(int threads) {
-  if (threads < 1) {
-    throw UsageError("the number of threads must be at least 1, not " + std::to_string(threads));
+  constexpr int most = 1024;
+  if (threads < 1 || threads > most) {
+    throw UsageError("the number of threads must be between 1 and " + std::to_string(most) +
+                     ", not " + std::to_string(threads));
   }
   const std::lock_guard lock(compute_pool_mutex);
   if (compute_pool_owner && compute_pool_owner->size() == threads) return;

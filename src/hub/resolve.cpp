@@ -14,6 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 using base::LoadError;
 
+/// What `./dev run` fetches.
+constexpr std::string_view fetched_model = "SmolLM2-135M-Instruct.Q4_1";
+
 std::optional<std::string> environment(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr || *value == '\0') return std::nullopt;
@@ -184,6 +187,7 @@ std::vector<LocalModel> list_models() {
 }
 
 LocalModel resolve(const std::string& model) {
+  if (model.empty()) throw LoadError("the model's name is empty" + suggestion("", list_models()));
   std::error_code error;
   if (fs::is_directory(model, error)) return local_model(model, "");
   if (is_file(model)) {
@@ -201,8 +205,10 @@ LocalModel resolve(const std::string& model) {
 
 LocalModel default_model() {
   const std::vector<LocalModel> models = list_models();
-  for (const LocalModel& model : models) {
-    if (model.alias == "default") return model;
+  for (const std::string_view alias : {std::string_view("default"), fetched_model}) {
+    for (const LocalModel& model : models) {
+      if (model.alias == alias) return model;
+    }
   }
   if (models.size() == 1) return models.front();
   if (models.empty()) {

@@ -25,7 +25,8 @@ std::vector<LocalModel> list_models();
 /// `LoadError` naming it, with the nearest aliases.
 LocalModel resolve(const std::string& model);
 
-/// The model `serve` takes when none is named: alias `default` or the only one there. Throws
+/// The model `serve` takes when none is named: alias `default`, what `./dev run` fetches, or the
+/// only one there. Throws
 /// `LoadError` with one sentence saying what to do.
 LocalModel default_model();
 

@@ -1,6 +1,7 @@
 #include "arrays/safetensors.h"
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -9,6 +10,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "arrays/safetensors_writer.h"
 #include "base/error.h"
@@ -164,6 +166,20 @@ TEST_F(SafetensorsWriterTest, WritesTheFormat) {
   written << std::ifstream(path, std::ios::binary).rdbuf();
   EXPECT_EQ(written.str(), expected);
   EXPECT_THAT(file_names(), ElementsAre("out.safetensors"));
+}
+
+TEST_F(SafetensorsWriterTest, ReplacesFilesAndNothingElse) {
+  const auto link = folder_.path() / "link.safetensors";
+  std::ofstream(folder_.path() / "target.safetensors") << "old";
+  std::filesystem::create_symlink("target.safetensors", link);
+  SafetensorsWriter writer(link, {});
+  writer.finish();
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_GT(std::filesystem::file_size(folder_.path() / "target.safetensors"), 8U);
+  const auto pipe = folder_.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(SafetensorsWriter(pipe, {}), std::runtime_error);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 TEST_F(SafetensorsWriterTest, PublishesOnlyWhatIsComplete) {

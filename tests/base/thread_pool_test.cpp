@@ -148,6 +148,7 @@ TEST(ComputePool, TakesTheSizeItIsGiven) {
   set_compute_threads(3);
   EXPECT_EQ(compute_pool().size(), 3);
   EXPECT_THROW(set_compute_threads(0), UsageError);
+  EXPECT_THROW(set_compute_threads(100'000), UsageError);
   EXPECT_EQ(compute_pool().size(), 3);
   set_compute_threads(default_compute_threads());
   EXPECT_EQ(compute_pool().size(), default_compute_threads());

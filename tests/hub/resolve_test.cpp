@@ -99,12 +99,19 @@ TEST_F(ResolveTest, SaysWhatIsWrong) {
   EXPECT_THAT(failure(text.string()), HasSubstr("neither a folder nor a .gguf file"));
 }
 
+TEST_F(ResolveTest, AnEmptyNameIsNoModel) {
+  write("home/models/one.gguf", "");  // belongs to no repository
+  EXPECT_THAT(failure(""), HasSubstr("empty"));
+}
+
 TEST_F(ResolveTest, DefaultIsTheNamedOrTheOnlyOne) {
   EXPECT_THROW(default_model(), base::LoadError);
   write("home/models/one.gguf", "");
   EXPECT_EQ(default_model().alias, "one");
   write("home/models/two.gguf", "");
   EXPECT_THROW(default_model(), base::LoadError);
+  write("home/models/SmolLM2-135M-Instruct.Q4_1.gguf", "");
+  EXPECT_EQ(default_model().alias, "SmolLM2-135M-Instruct.Q4_1");
   fs::create_symlink(root_ / "home/models/two.gguf", root_ / "home/models/default.gguf");
   EXPECT_EQ(default_model().alias, "default");
 }
