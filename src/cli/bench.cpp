@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/offline_model.h"
+#include "cli/option_checks.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 
@@ -48,21 +49,24 @@ void add_bench(CLI::App& app, Action& action) {
       "bench", "Measure prefill and decode speed on random tokens, as llama-bench does");
   add_model_options(*verb, options->model);
   verb->add_option("--prompt", bench.prompt, "tokens of the prefill; 0: do not measure it")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str();
   verb->add_option("--gen", bench.gen, "tokens decoded one by one; 0: do not measure it")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str();
   verb->add_option("--depth", bench.depth, "tokens that already stand before either")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str();
   verb->add_option("--repeat", bench.repeat, "times that each is measured")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   verb->add_option("--prefill-chunk", bench.chunk, "prompt tokens computed in one step")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   verb->add_flag("--json", options->json, "print medians, samples and settings");
+  verb->footer(
+      "Example:\n"
+      "  espalier bench --model MODEL --prompt 512 --gen 128");
   verb->callback([options, &action] { action = [options] { run_bench(*options); }; });
 }
 

@@ -5,9 +5,11 @@
 #include <optional>
 
 #include "base/error.h"
+#include "cli/input_text.h"
 #include "cli/line_editor.h"
 #include "cli/local_generation.h"
 #include "cli/model_options.h"
+#include "cli/option_checks.h"
 #include "cli/verbs.h"
 #include "server/protocol/chat_prompt.h"
 
@@ -75,7 +77,7 @@ class Conversation {
     try {
       const Generated answer = generate(model_, std::move(request), [&](std::string_view piece) {
         std::cout << piece << std::flush;
-        if (InterruptFlag::raised()) cancellation.cancel();
+        if (InterruptFlag::raised() || !std::cout) cancellation.cancel();
       });
       add("assistant", answer.text);
       std::cout << "\n";
@@ -109,12 +111,17 @@ bool obey(const std::string& line, Conversation& conversation) {
   } else if (line.starts_with("/")) {
     std::cerr << "unknown command " << line << "; /help lists them\n";
   } else if (!line.empty()) {
-    conversation.ask(line);
+    try {
+      conversation.ask(require_utf8(line, "the message"));
+    } catch (const base::LoadError& error) {
+      std::cerr << error.what() << "\n";
+    }
   }
   return true;
 }
 
 void run_chat(const ChatOptions& options) {
+  require_utf8(options.system, "--system");
   const auto model = load_served_model(hub::resolve(options.model.model), options.model);
   if (!model->chat_template) {
     throw base::LoadError(options.model.model + " has no chat template, so it cannot chat");
@@ -124,7 +131,7 @@ void run_chat(const ChatOptions& options) {
   std::filesystem::create_directories(hub::home(), ignored);
   LineEditor editor((hub::home() / "chat_history").string());
   Conversation conversation(*model, options);
-  for (;;) {
+  while (std::cout) {
     const LineEditor::Result input = editor.read();
     if (input.outcome == LineEditor::Outcome::end) break;
     if (input.outcome == LineEditor::Outcome::interrupted) {
@@ -140,16 +147,18 @@ void run_chat(const ChatOptions& options) {
 
 void add_chat(CLI::App& app, Action& action) {
   auto options = std::make_shared<ChatOptions>();
-  CLI::App* verb = app.add_subcommand("chat", std::string("Talk with a model.\n") + help);
+  CLI::App* verb = app.add_subcommand("chat", "Talk with a model");
   add_model_options(*verb, options->model);
   add_engine_options(*verb, options->model);
   verb->add_option("--system", options->system, "the system message");
   verb->add_option("--temperature", options->temperature,
                    "0 takes the most likely token (default: the model's own)")
-      ->check(CLI::NonNegativeNumber);
-  verb->add_option("--seed", options->seed, "the same seed gives the same answers");
+      ->check(real_number(0, most_temperature));
+  verb->add_option("--seed", options->seed, "the same seed gives the same answers")
+      ->check(seed_number());
   verb->add_option("--max-tokens", options->max_tokens, "most tokens in an answer")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
+  verb->footer(std::string("In a conversation:\n") + help);
   verb->callback([options, &action] { action = [options] { run_chat(*options); }; });
 }
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/error.h"
+#include "cli/input_text.h"
 #include "cli/model_options.h"
-#include "cli/standard_input.h"
 #include "cli/verbs.h"
 #include "generation/embedder.h"
 #include "hub/resolve.h"
@@ -23,7 +23,7 @@ struct EmbedOptions {
 };
 
 std::vector<std::string> read_texts() {
-  const Json input = Json::parse(read_standard_input(), nullptr, false);
+  const Json input = read_json_input();
   try {
     if (input.is_array()) return input.get<std::vector<std::string>>();
   } catch (const Json::exception&) {
@@ -63,6 +63,9 @@ void add_embed(CLI::App& app, Action& action) {
   verb->add_option("--query", options->query,
                    "score each text as a document for this query (cross-encoders)")
       ->excludes(prompt);
+  verb->footer(
+      "Example:\n"
+      "  echo '[\"a text\", \"another\"]' | espalier embed --model MODEL");
   verb->callback([options, &action] { action = [options] { run_embed(*options); }; });
 }
 

@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "cli/input_text.h"
 #include "cli/local_generation.h"
 #include "cli/model_options.h"
+#include "cli/option_checks.h"
 #include "cli/verbs.h"
 #include "server/protocol/chat_prompt.h"
 
@@ -70,6 +72,7 @@ void print_json(const Generated& generated, std::size_t prompt_tokens) {
 }
 
 void run_generate(const GenerateOptions& options) {
+  require_utf8(options.prompt, "--prompt");
   const auto model = load_served_model(hub::resolve(options.model.model), options.model);
   auto prompt = encode_prompt(*model, options);
   const std::size_t prompt_tokens = prompt.size();
@@ -78,10 +81,10 @@ void run_generate(const GenerateOptions& options) {
   auto request =
       make_request(*model, std::move(prompt), sampling, options.seed, options.max_tokens);
   request.constraint = compile_grammar(*model, options.grammar);
-  const Generated generated =
-      generate(*model, std::move(request), [&options](std::string_view text) {
-        if (!options.json) std::cout << text << std::flush;
-      });
+  const base::CancellationToken cancellation = request.cancellation;
+  const Generated generated = generate(*model, std::move(request), [&](std::string_view text) {
+    if (!options.json && !(std::cout << text << std::flush)) cancellation.cancel();
+  });
   if (options.json) {
     print_json(generated, prompt_tokens);
   } else {
@@ -99,15 +102,20 @@ void add_generate(CLI::App& app, Action& action) {
   verb->add_option("--prompt", options->prompt, "what to answer")->required();
   verb->add_flag("--raw", options->raw, "continue the prompt as it is, without the chat template");
   verb->add_option("--max-tokens", options->max_tokens, "most tokens to generate")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   verb->add_option("--temperature", options->temperature, "0 takes the most likely token")
-      ->check(CLI::NonNegativeNumber)
+      ->check(real_number(0, most_temperature))
       ->capture_default_str();
-  verb->add_option("--seed", options->seed, "the same seed gives the same text");
+  verb->add_option("--seed", options->seed, "the same seed gives the same text")
+      ->check(seed_number());
   add_grammar_options(*verb, options->grammar);
   verb->add_flag("--json", options->json,
                  "print {text, tokens, prompt_tokens, finish_reason, timings}");
+  verb->footer(
+      "Examples:\n"
+      "  espalier generate --model MODEL --prompt \"Why is the sky blue?\"\n"
+      "  espalier generate --model MODEL --raw --prompt \"1, 2, 3,\" --max-tokens 16 --json");
   verb->callback([options, &action] { action = [options] { run_generate(*options); }; });
 }
 

@@ -33,6 +33,9 @@ void add_inspect(CLI::App& app, Action& action) {
   verb->add_option("MODEL,--model", options->model, "folder, .gguf file, repo id or alias")
       ->required();
   verb->add_flag("--json", options->json, "print one JSON object");
+  verb->footer(
+      "Example:\n"
+      "  espalier inspect MODEL");
   verb->callback([options, &action] { action = [options] { run_inspect(*options); }; });
 }
 

@@ -3,14 +3,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <stdexcept>
 
-#include "base/error.h"
+#include "cli/input_text.h"
 #include "generation/session.h"
 
 namespace espalier::cli {
@@ -111,9 +109,7 @@ std::shared_ptr<const grammar::Constraint> compile_grammar(
     const server::protocol::ServedModel& model, const GrammarOptions& options) {
   grammar::Grammar grammar;
   const auto read = [&grammar](const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    grammar.text.assign(std::istreambuf_iterator<char>(file), {});
-    if (!file) throw base::UsageError("The file " + path + " cannot be read.");
+    grammar.text = require_utf8(read_file(path), path);
   };
   if (!options.schema_file.empty()) {
     read(options.schema_file);

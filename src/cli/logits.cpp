@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "cli/offline_model.h"
+#include "cli/option_checks.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "evaluation/token_rows.h"
@@ -39,8 +40,12 @@ void add_logits(CLI::App& app, Action& action) {
   verb->add_option("--output", options->output, "safetensors file to write")->required();
   verb->add_option("--chunk", options->logits.chunk,
                    "tokens computed in one step; results do not depend on it")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
+  verb->footer(
+      "Examples:\n"
+      "  echo '[[1, 2, 3]]' > ids.json\n"
+      "  espalier logits --model MODEL --tokens ids.json --output logits.safetensors");
   verb->callback([options, &action] { action = [options] { run_logits(*options); }; });
 }
 

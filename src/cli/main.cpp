@@ -39,6 +39,11 @@ int fail(int status, std::string message) {
   return status;
 }
 
+int flush_output() {
+  std::cout.flush();
+  return std::cout ? 0 : fail(failed, "standard output cannot be written");
+}
+
 /// `espalier` alone, or followed by options, serves.
 std::vector<std::string> with_verb(int argc, char** argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -53,7 +58,6 @@ std::vector<std::string> with_verb(int argc, char** argv) {
 int run(int argc, char** argv) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("espalier"));
   CLI::App app(description, "espalier");
-  app.footer(footer);
   app.set_version_flag("--version", ESPALIER_VERSION);
   app.require_subcommand(1);
   Action action;
@@ -62,6 +66,7 @@ int run(int argc, char** argv) {
         add_perplexity, add_bench, add_embed, add_convert, add_fit, add_inspect, add_ls}) {
     add(app, action);
   }
+  app.footer(footer);  // of the program alone: verbs have their own
   std::vector<std::string> arguments = with_verb(argc, argv);
   const std::string verb = arguments.front();
   const auto named =
@@ -73,14 +78,16 @@ int run(int argc, char** argv) {
   try {
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) {
+      app.exit(error);
+      return flush_output();
+    }
     return fail(usage, std::string(error.what()) + " (see espalier --help)");
   }
   base::ask_for_short_turns();
   try {
     action();
-    std::cout.flush();
-    return std::cout ? 0 : fail(failed, "standard output cannot be written");
+    return flush_output();
   } catch (const base::UsageError& error) {
     return fail(usage, error.what());
   } catch (const std::exception& error) {

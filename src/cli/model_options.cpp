@@ -3,15 +3,21 @@
 #include <chrono>
 #include <future>
 
+#include "cli/input_text.h"
+#include "cli/option_checks.h"
 #include "generation/bundle.h"
 #include "server/protocol/request_template.h"
 #include "server/protocol/special_marks.h"
-#include "tokenizer/json_file.h"
 
 namespace espalier::cli {
 namespace {
 
 using generation::KvType;
+
+/// A word and the number of its enumerator, which is what the command line is converted from.
+std::pair<std::string, std::string> kv_word(const char* word, KvType type) {
+  return {word, std::to_string(static_cast<int>(type))};
+}
 
 std::int64_t unix_time() {
   return std::chrono::duration_cast<std::chrono::seconds>(
@@ -29,7 +35,7 @@ void load_text(server::protocol::ServedModel& served, const std::filesystem::pat
   std::string source = path.string();
   if (!options.chat_template.empty()) {
     source = options.chat_template;
-    variants = {{"default", tokenizer::read_text_file(source)}};
+    variants = {{"default", require_utf8(read_file(source), source)}};
   }
   server::protocol::set_template(served, std::move(variants), source);
 }
@@ -38,42 +44,37 @@ void load_text(server::protocol::ServedModel& served, const std::filesystem::pat
 
 void add_model_options(CLI::App& verb, ModelOptions& options, bool model_required) {
   verb.add_option("--model", options.model, "folder, .gguf file, repo id or alias")
+      ->check(some_text())
       ->required(model_required);
   verb.add_option("--threads", options.engine.threads,
                   "threads that compute (default: the physical cores)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   verb.add_option("--dtype", options.engine.dtype,
                   "type of the activations between layers: float32, float16 or bfloat16 (default: "
                   "float32 for GGUF, else the checkpoint's)")
-      ->transform(
-          CLI::CheckedTransformer(std::map<std::string, std::string>{{"f32", "f32"},
-                                                                     {"float32", "f32"},
-                                                                     {"float16", "float16"},
-                                                                     {"bfloat16", "bfloat16"}})
-              .description(""));
+      ->transform(choice(
+          {{"float32", "f32"}, {"f32", "f32"}, {"float16", "float16"}, {"bfloat16", "bfloat16"}}));
   verb.add_option(
           "--activations", options.engine.activations,
           "what quantized weights are multiplied with: int8, int15 or f32 (default: int8 for "
           "GGUF, int15 for MLX schemes)")
-      ->check(CLI::IsMember({"int8", "int15", "f32"}));
+      ->check(one_of({"int8", "int15", "f32"}));
   verb.add_flag("--check-weights", options.engine.check_weights,
                 "refuse weights that are infinite or not numbers");
   verb.add_option("--kv-type", options.engine.kv_type,
                   "type of the stored keys and values: f16, "
                   "bf16 or f32 (default: f16)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, KvType>{{"f16", KvType::f16},
-                                                                        {"bf16", KvType::bf16},
-                                                                        {"f32", KvType::f32}})
-                      .description(""));
+      ->transform(choice({kv_word("f16", KvType::f16), kv_word("bf16", KvType::bf16),
+                          kv_word("f32", KvType::f32)}));
 }
 
 void add_engine_options(CLI::App& verb, ModelOptions& options) {
   verb.add_option("--context", options.engine.context,
                   "positions a request may use (default: the model's own, or what fits)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   verb.add_option("--prefill-chunk", options.engine.prefill_chunk,
                   "prompt tokens computed in one step; results do not depend on it")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   verb.add_option("--chat-template", options.chat_template,
                   "a file with a Jinja template, in place of the model's own")

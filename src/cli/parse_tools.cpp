@@ -3,7 +3,8 @@
 
 #include "base/error.h"
 #include "chat/response_parser.h"
-#include "cli/standard_input.h"
+#include "cli/input_text.h"
+#include "cli/option_checks.h"
 #include "cli/verbs.h"
 #include "server/protocol/parameter.h"
 
@@ -133,8 +134,11 @@ void add_parse_tools(CLI::App& app, Action& action) {
                  "one object a line in, one result or {error} a line out");
   verb->add_option("--chunk", options->chunk,
                    "give the parser so many characters at a time; default all at once")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0));
   verb->add_flag("--list", options->list, "name the dialects");
+  verb->footer(
+      "Example:\n"
+      "  echo '{\"raw\": \"<think>Hm.</think>Hi\"}' | espalier parse-tools --dialect hermes_qwen_json");
   verb->callback([options, &action] { action = [options] { run_parse_tools(*options); }; });
 }
 

@@ -1,12 +1,11 @@
 #include "evaluation/perplexity.h"
 
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 
-#include "base/error.h"
+#include "cli/input_text.h"
 #include "cli/offline_model.h"
+#include "cli/option_checks.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "generation/bundle.h"
@@ -22,14 +21,8 @@ struct PerplexityVerbOptions {
   bool json = false;
 };
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw base::LoadError("cannot read " + path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 void run_perplexity(PerplexityVerbOptions options) {
-  const std::string text = read_text(options.text);
+  const std::string text = require_utf8(read_file(options.text), options.text);
   const auto bundle = generation::load_text_bundle(hub::resolve(options.model.model).path);
   const auto model = load_offline_model(options.model);
   options.perplexity.kv_type = options.model.engine.kv_type;
@@ -55,10 +48,13 @@ void add_perplexity(CLI::App& app, Action& action) {
   add_model_options(*verb, options->model);
   verb->add_option("--text", options->text, "file with the text")->required();
   verb->add_option("--context", options->perplexity.context, "tokens in each chunk")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   verb->add_flag("--mlx-lm", options->perplexity.mlx_lm, "mlx-lm's method in place of llama.cpp's");
   verb->add_flag("--json", options->json, "print {perplexity, standard_error, tokens}");
+  verb->footer(
+      "Example:\n"
+      "  espalier perplexity --model MODEL --text FILE");
   verb->callback([options, &action] { action = [options] { run_perplexity(*options); }; });
 }
 

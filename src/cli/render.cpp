@@ -1,15 +1,13 @@
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 
 #include "base/error.h"
 #include "chat/template.h"
+#include "cli/input_text.h"
 #include "cli/model_options.h"
-#include "cli/standard_input.h"
 #include "cli/verbs.h"
 #include "generation/bundle.h"
 #include "server/protocol/parameter.h"
@@ -38,10 +36,8 @@ struct Template {
 
 Template load_template(const RenderOptions& options) {
   if (!options.template_file.empty()) {
-    std::ifstream file(options.template_file);
-    if (!file) throw base::LoadError("cannot read " + options.template_file);
-    const std::string source{std::istreambuf_iterator<char>(file),
-                             std::istreambuf_iterator<char>()};
+    const std::string source =
+        require_utf8(read_file(options.template_file), options.template_file);
     return {chat::compile_template({{"default", source}}, options.template_file), {}};
   }
   generation::TextBundle bundle = generation::load_text_bundle(text_path(options.model));
@@ -155,6 +151,10 @@ void add_render(CLI::App& app, Action& action) {
   verb->add_option("--template", options->template_file, "a file with a Jinja template");
   verb->add_flag("--jsonl", options->lines,
                  "one request a line in, one {prompt} or {error} a line out");
+  verb->footer(
+      "Example:\n"
+      "  echo '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}' | espalier render "
+      "--model MODEL");
   verb->callback([options, &action] { action = [options] { run_render(*options); }; });
 }
 

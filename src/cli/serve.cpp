@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "cli/model_options.h"
+#include "cli/option_checks.h"
 #include "cli/parameter_table.h"
 #include "cli/verbs.h"
 #include "server/admin/routes.h"
@@ -17,6 +18,8 @@ namespace espalier::cli {
 namespace {
 
 namespace http = server::http;
+
+constexpr double most_grace_seconds = 1e6;
 
 struct ServeOptions {
   ModelOptions model;
@@ -111,36 +114,41 @@ void add_serve(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand(
       "serve",
       "Serve a model over HTTP as OpenAI's API does: /v1/chat/completions, /v1/completions,\n"
-      "/v1/models; /v1/embeddings and /v1/rerank with models of that kind; also /tokenize, "
+      "/v1/models; /v1/embeddings and /v1/rerank with models of that kind; also /tokenize,\n"
       "/detokenize, /apply-template, /health and /metrics.\n"
       "SIGTERM finishes running requests; a second one stops at once.");
   add_model_options(*verb, options->model, false);
   add_engine_options(*verb, options->model);
   verb->add_option("--max-running", options->model.engine.max_running,
                    "requests that are computed at the same time")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   verb->add_option("--max-waiting", options->model.engine.max_waiting,
                    "requests that may wait; further ones get 429")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0))
       ->capture_default_str();
   verb->add_option("--tool-dialect", options->model.tool_dialect,
                    "how the model writes tool calls (default: as its template shows; names: "
                    "espalier parse-tools --list)");
   verb->add_option("--host", options->http.host, "address to listen on")->capture_default_str();
   verb->add_option("--port", options->http.port, "port to listen on; 0 picks a free one")
-      ->check(CLI::Range(0, 65535))
+      ->check(whole_number(0, 65535))
       ->capture_default_str();
   verb->add_option("--body-limit", options->body_limit_mb, "largest request body in MB")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number(1, 4096))
       ->capture_default_str();
   verb->add_option("--grace", options->grace_seconds,
                    "seconds that running requests get to finish after SIGTERM")
-      ->check(CLI::NonNegativeNumber)
+      ->check(real_number(0, most_grace_seconds))
       ->capture_default_str();
   verb->add_flag("--list-parameters", options->list_parameters,
                  "print every request parameter and what becomes of it, then end");
   verb->add_flag("--verbose", options->verbose, "log every request");
+  verb->footer(
+      "Examples:\n"
+      "  espalier serve --model MODEL --port 8080\n"
+      "  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", "
+      "\"content\": \"Hi\"}]}'");
   verb->callback([options, &action] { action = [options] { run_serve(*options); }; });
 }
 

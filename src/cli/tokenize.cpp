@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "base/error.h"
+#include "cli/input_text.h"
 #include "cli/model_options.h"
-#include "cli/standard_input.h"
 #include "cli/verbs.h"
 #include "generation/bundle.h"
 #include "server/protocol/parameter.h"
@@ -29,12 +29,18 @@ struct TokenizeOptions {
   throw base::LoadError("standard input must be a JSON array of " + expected);
 }
 
-std::vector<std::vector<TokenId>> read_ids(const Json& input) {
-  try {
-    return input.get<std::vector<std::vector<TokenId>>>();
-  } catch (const Json::exception&) {
-    refuse_input("arrays of token ids");
+std::vector<TokenId> read_ids(const Json& input, int vocabulary) {
+  if (!input.is_array()) refuse_input("arrays of token ids");
+  std::vector<TokenId> ids;
+  ids.reserve(input.size());
+  for (const Json& id : input) {
+    if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= static_cast<unsigned>(vocabulary)) {
+      throw base::LoadError("standard input: " + server::protocol::shown(id.dump()) +
+                            " is no token id below " + std::to_string(vocabulary));
+    }
+    ids.push_back(id.get<TokenId>());
   }
+  return ids;
 }
 
 std::vector<std::string> read_texts(const Json& input) {
@@ -56,7 +62,8 @@ Json decode_stream(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, 
 
 Json decode(const Tokenizer& tokenizer, const Json& input, const TokenizeOptions& options) {
   Json output = Json::array();
-  for (const auto& ids : read_ids(input)) {
+  for (const Json& row : input) {
+    const std::vector<TokenId> ids = read_ids(row, tokenizer.vocabulary_size());
     if (options.stream) {
       output.push_back(decode_stream(tokenizer, ids, options.skip_special));
     } else {
@@ -85,7 +92,7 @@ void run_tokenize(const TokenizeOptions& options) {
     throw base::UsageError("--special and --literal do not go with --decode");
   }
   const auto tokenizer = generation::load_text_bundle(text_path(options.model)).tokenizer;
-  const Json input = Json::parse(read_standard_input(), nullptr, false);
+  const Json input = read_json_input();
   if (!input.is_array()) refuse_input(options.decode ? "arrays of token ids" : "strings");
   const Json output =
       options.decode ? decode(*tokenizer, input, options) : encode(*tokenizer, input, options);
@@ -111,6 +118,10 @@ void add_tokenize(CLI::App& app, Action& action) {
                  "with --decode: leave special tokens out");
   verb->add_flag("--stream", options->stream,
                  "with --decode: an array with the piece of text of each id");
+  verb->footer(
+      "Examples:\n"
+      "  echo '[\"Hello\"]' | espalier tokenize --model MODEL\n"
+      "  echo '[[19556]]' | espalier tokenize --model MODEL --decode");
   verb->callback([options, &action] { action = [options] { run_tokenize(*options); }; });
 }
 

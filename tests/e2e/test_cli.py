@@ -1,6 +1,8 @@
 """The command line as a user meets it."""
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,98 @@ def test_usage_errors_exit_with_2(espalier, arguments):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.strip()
+
+
+@pytest.mark.parametrize("option, value, wanted", [
+    ("--max-tokens", "-1", "a whole number of at least 1, not -1"),
+    ("--max-tokens", "1.5", "a whole number from 1 to 2147483647, not 1.5"),
+    ("--max-tokens", "99999999999999999999", "from 1 to 2147483647"),
+    ("--temperature", "-1", "a number from 0 to"),
+    ("--temperature", "nan", "a number from 0 to"),
+    ("--seed", "-1", "a whole number from 0 to"),
+    ("--seed", "99999999999999999999999", "a whole number from 0 to"),
+    ("--threads", "0", "a whole number of at least 1"),
+    ("--threads", "100000", "between 1 and 1024"),
+    ("--kv-type", "q8", "must be f16, bf16 or f32, not q8"),
+    ("--dtype", "int4", "must be float32, f32, float16 or bfloat16, not int4"),
+    ("--activations", "int7", "must be int8, int15 or f32, not int7"),
+    ("--prompt", "", None),
+    ("--model", "", "must not be empty"),
+])
+def test_a_wrong_value_is_refused_in_one_short_line(espalier, model, option, value, wanted):
+    arguments = {"--model": model, "--prompt": "p", "--max-tokens": 1, option: value}
+    done = espalier("generate", *(part for pair in arguments.items() for part in pair))
+    if wanted is None:
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert one_line(done.stderr) and len(done.stderr) < 200
+    assert wanted in done.stderr
+
+
+@pytest.mark.parametrize("option, value", [
+    ("--grace", "1e300"), ("--grace", "-1"), ("--port", "65536"), ("--max-running", "0"),
+    ("--max-waiting", "-1"), ("--body-limit", "0"), ("--model", ""),
+])
+def test_a_wrong_value_for_a_server_is_refused(espalier, option, value):
+    done = espalier("serve", option, value)
+    assert done.returncode == 2
+    assert one_line(done.stderr) and len(done.stderr) < 200
+    assert option in done.stderr
+
+
+def test_text_that_is_not_utf8_is_refused(program, model, tmp_path):
+    done = subprocess.run([program, "generate", "--model", model, "--prompt", b"ab\xff\xfe"],
+                          capture_output=True, check=False)
+    assert done.returncode == 1
+    assert b"--prompt is not UTF-8 at byte 3" in done.stderr
+    text = tmp_path / "text"
+    for content, byte in ((b"\xed\xa0\x80", 1), (b"a\xc0\x80", 2), ("é".encode()[:1], 1)):
+        text.write_bytes(content)
+        done = subprocess.run([program, "perplexity", "--model", model, "--text", text],
+                              capture_output=True, check=False)
+        assert f"is not UTF-8 at byte {byte}".encode() in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [
+    ["perplexity", "--text"], ["generate", "--prompt", "p", "--grammar"],
+    ["generate", "--prompt", "p", "--json-schema"], ["logits", "--output", "x", "--tokens"],
+])
+def test_a_folder_in_place_of_a_file_is_named(espalier, model, tmp_path, arguments):
+    done = espalier(*arguments, tmp_path, "--model", model)
+    assert done.returncode == 1
+    assert one_line(done.stderr)
+    assert str(tmp_path) in done.stderr
+    assert "filebuf" not in done.stderr
+
+
+def test_output_that_cannot_be_written_fails(program, model):
+    for arguments in (["ls"], ["--help"], ["generate", "--model", model, "--prompt", "Tell a story",
+                                           "--max-tokens", "8000"]):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([program, *arguments], stdout=full, stderr=subprocess.PIPE,
+                                  check=False, timeout=60)
+        assert done.returncode == 1
+        assert b"standard output cannot be written" in done.stderr
+
+
+def test_a_device_is_not_replaced_by_a_file(espalier, model, tmp_path):
+    tokens = tmp_path / "ids.json"
+    tokens.write_text("[[1]]")
+    done = espalier("logits", "--model", model, "--tokens", tokens, "--output", "/dev/null")
+    assert done.returncode == 1
+    assert "/dev/null" in done.stderr
+    assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize("ids", ["[[1,-1]]", "[[49152]]", "[[99999999999]]", "[[1.5]]", '[["1"]]',
+                                 "[1]", "{}", "[[1]", "[" * 100_000])
+def test_what_is_no_token_id_is_refused(espalier, model, ids):
+    done = espalier("tokenize", "--decode", "--model", model, input=ids)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert one_line(done.stderr)
 
 
 def test_help_names_every_verb(succeed):
