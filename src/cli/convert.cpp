@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "cli/input_text.h"
+#include "cli/option_checks.h"
 #include "cli/progress.h"
 #include "cli/verbs.h"
 #include "conversion/plan.h"
@@ -86,12 +86,6 @@ conversion::ConvertOptions parse(const ConvertVerbOptions& options) {
   return result;
 }
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw base::LoadError("cannot read " + path);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 /// Measures the layers and chooses their bits when a budget is given.
 void apply_budget(const ConvertVerbOptions& options, conversion::ConvertOptions& parsed) {
   if (!options.target_bpw) return;
@@ -106,7 +100,7 @@ void apply_budget(const ConvertVerbOptions& options, conversion::ConvertOptions&
   budget.source = parsed.source;
   budget.bits_per_weight = *options.target_bpw;
   budget.group = parsed.quantize->group;
-  budget.text = read_text(options.calibration);
+  budget.text = require_utf8(read_file(options.calibration), options.calibration);
   budget.cancelled = parsed.cancelled;
   budget.progress = show_progress("layers measured");
   parsed.layers = conversion::choose_formats(budget);
@@ -190,7 +184,7 @@ void add_convert(CLI::App& app, Action& action) {
   auto* budget =
       verb->add_option("--target-bpw", options->target_bpw,
                        "bits a weight on average: measure each affine layer and choose its bits")
-          ->check(CLI::PositiveNumber);
+          ->check(real_number(0.1, 64));
   auto* calibration =
       verb->add_option("--calibration", options->calibration, "file with the text to measure on");
   budget->needs(calibration);
@@ -198,9 +192,13 @@ void add_convert(CLI::App& app, Action& action) {
   budget->excludes(dequantize);
   verb->add_option("--threads", options->threads,
                    "threads that compute (default: the physical cores)")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1));
   verb->add_flag("--json", options->json,
                  "print {path, tensors, parameters, bytes, bits_per_weight, encodings, notes}");
+  verb->footer(
+      "Examples:\n"
+      "  espalier convert --model MODEL --output FOLDER --quantize affine --bits 4\n"
+      "  espalier convert --model MODEL --output FILE.gguf --gguf Q4_K");
   verb->callback([options, &action] { action = [options] { run_convert(*options); }; });
 }
 

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "cli/option_checks.h"
 #include "cli/verbs.h"
 #include "hub/resolve.h"
 #include "server/protocol/parameter.h"
@@ -82,15 +83,18 @@ void add_fit(CLI::App& app, Action& action) {
   verb->add_option("--model", options->model, "folder, .gguf file, repo id or alias")->required();
   verb->add_option("--memory", options->memory_gb,
                    "gigabytes that may be taken (default: what this machine has left)")
-      ->check(CLI::PositiveNumber);
+      ->check(real_number(0.001, 1e6));
   verb->add_option("--requests", options->fit.running, "requests at once, each with its context")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   verb->add_option("--prefill-chunk", options->fit.prefill_chunk,
                    "prompt tokens computed in one step")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->capture_default_str();
   verb->add_flag("--json", options->json, "print it as one object");
+  verb->footer(
+      "Example:\n"
+      "  espalier fit --model MODEL");
   verb->callback([options, &action] { action = [options] { run_fit(*options); }; });
 }
 
