@@ -87,6 +87,29 @@ struct Active {
   }
 };
 
+/// The KV memory that an engine needs.
+struct KvNeed {
+  std::uint64_t bytes_per_token;  // of a request's context
+  std::uint64_t fixed;            // for all running requests together
+};
+
+/// Layers of limited reach hold a bounded part of each request, which is set aside for all of them;
+/// where memory is too short for that, they are counted by the token as the others are.
+KvNeed kv_need(const std::vector<state::KvLayerShape>& layers, const EngineOptions& options,
+               int context, std::uint64_t available) {
+  std::vector<state::KvLayerShape> unlimited;
+  std::ranges::copy_if(layers, std::back_inserter(unlimited),
+                       [](const auto& layer) { return !layer.reach.limited(); });
+  const mx::Dtype dtype = kv_dtype(options.kv_type);
+  const std::uint64_t fixed =
+      static_cast<std::uint64_t>(options.max_running) *
+      state::KvPool::limited_bytes(layers, dtype, context, options.prefill_chunk);
+  if (fixed > available / 2) {
+    return {.bytes_per_token = state::KvPool::bytes_per_token(layers, dtype), .fixed = 0};
+  }
+  return {.bytes_per_token = state::KvPool::bytes_per_token(unlimited, dtype), .fixed = fixed};
+}
+
 class BatchingEngine final : public Engine {
  public:
   BatchingEngine(const ModelLoader& loader, const EngineOptions& options);
@@ -278,8 +301,6 @@ void BatchingEngine::run(const ModelLoader& loader, std::promise<void> ready) {
 void BatchingEngine::prepare(const ModelLoader& loader) {
   model_ = loader();
   const models::Descriptor& descriptor = model_->descriptor();
-  const std::size_t bytes_per_token =
-      state::KvPool::bytes_per_token(model_->kv_layers(), kv_dtype(options_.kv_type));
   const int wanted = std::min(descriptor.context, options_.context.value_or(descriptor.context));
   if (options_.context.value_or(0) > wanted) {
     spdlog::warn("The context is {} tokens instead of {}: the model has no more.", wanted,
@@ -294,8 +315,10 @@ void BatchingEngine::prepare(const ModelLoader& loader) {
     throw base::LoadError("There is not enough memory left for the states of " +
                           std::to_string(options_.max_running) + " requests.");
   }
-  const KvBudget budget = plan_kv_budget(available - recurrent_bytes, bytes_per_token,
-                                         kernels::kv_block_tokens, options_.max_running, wanted);
+  const KvNeed need = kv_need(model_->kv_layers(), options_, wanted, available - recurrent_bytes);
+  const KvBudget budget =
+      plan_kv_budget(available - recurrent_bytes - need.fixed, need.bytes_per_token,
+                     kernels::kv_block_tokens, options_.max_running, wanted);
   if (budget.context < 2) {
     throw base::LoadError("There is not enough memory left for the KV memory of one request.");
   }
@@ -310,7 +333,8 @@ void BatchingEngine::prepare(const ModelLoader& loader) {
            .context = budget.context,
            .trained_context = descriptor.context,
            .weight_bytes = model_->weight_bytes(),
-           .kv_bytes_per_token = bytes_per_token,
+           .kv_bytes_per_token =
+               state::KvPool::bytes_per_token(model_->kv_layers(), kv_dtype(options_.kv_type)),
            .end_tokens = {descriptor.end_tokens.begin(), descriptor.end_tokens.end()}};
   scheduler_.emplace(SchedulerOptions{.max_running = options_.max_running,
                                       .prefill_chunk = options_.prefill_chunk,

@@ -12,26 +12,32 @@ namespace mx = mlx::core;
 
 /// Where the batch's rows find their sequences' states.
 struct BatchRows {
-  std::shared_ptr<const layers::AttentionBatch> attention;
+  std::vector<std::shared_ptr<const layers::AttentionBatch>> attention;  // of each of KV's groups
   std::shared_ptr<const layers::RecurrentBatch> recurrent;
 };
 
 /// Makes room for the batch's rows and says where each sequence's state lies.
-BatchRows place_rows(const Batch& batch) {
-  auto attention = std::make_shared<layers::AttentionBatch>();
+BatchRows place_rows(const Batch& batch, const state::KvPool& pool) {
   auto recurrent = std::make_shared<layers::RecurrentBatch>();
   for (const Batch::Sequence& sequence : batch.sequences) {
     sequence.state->extend(sequence.rows);
-    attention->push_back({.first_row = sequence.first_row,
-                          .rows = sequence.rows,
-                          .position = sequence.state->length(),
-                          .block_table = sequence.state->block_table()});
     recurrent->push_back({.first_row = sequence.first_row,
                           .rows = sequence.rows,
                           .position = sequence.state->length(),
                           .slot = sequence.state->slot()});
   }
-  return {.attention = std::move(attention), .recurrent = std::move(recurrent)};
+  BatchRows rows{.attention = {}, .recurrent = std::move(recurrent)};
+  for (int group = 0; group < pool.groups(); ++group) {
+    auto attention = std::make_shared<layers::AttentionBatch>();
+    for (const Batch::Sequence& sequence : batch.sequences) {
+      attention->push_back({.first_row = sequence.first_row,
+                            .rows = sequence.rows,
+                            .position = sequence.state->length(),
+                            .block_table = sequence.state->block_table(group)});
+    }
+    rows.attention.push_back(std::move(attention));
+  }
+  return rows;
 }
 
 /// The rows of x [T, D] whose logits are wanted.
@@ -65,22 +71,23 @@ struct Mix {
   const layers::Norm* norm;
   kernels::KvLayer* kv;                // of layers with keys and values
   kernels::RecurrentLayer* recurrent;  // of recurrent layers
+  const std::shared_ptr<const layers::AttentionBatch>& attention;
   const BatchRows& rows;
 
   mx::array operator()(const std::monostate&) const { return x; }
   template <class Attention>
   mx::array operator()(const Attention& part) const {
-    return part.attend(x, norm, *kv, rows.attention);
+    return part.attend(x, norm, *kv, attention);
   }
   mx::array operator()(const layers::RecurrentMixer& part) const {
     const layers::RecurrentCall call{.state = *recurrent, .batch = rows.recurrent};
     return std::visit([&](const auto& mixer) { return mixer.mix(x, norm, call); }, part);
   }
   mx::array operator()(const layers::EncoderAttention& part) const {
-    return part.attend(x, norm, *rows.attention);
+    return part.attend(x, norm, *attention);
   }
   mx::array operator()(const layers::ParallelMixer& part) const {
-    return part.mix(x, norm, *kv, rows.attention, {.state = *recurrent, .batch = rows.recurrent});
+    return part.mix(x, norm, *kv, attention, {.state = *recurrent, .batch = rows.recurrent});
   }
 };
 
@@ -167,10 +174,10 @@ std::vector<state::RecurrentLayerShape> Decoder::recurrent_layers() const {
 
 mx::array Decoder::run(const Batch& batch, state::KvPool& pool,
                        const std::vector<int>& wanted) const {
-  const BatchRows rows = place_rows(batch);
+  const BatchRows rows = place_rows(batch, pool);
   int recurrent_layer = 0;
   const mx::array tokens(batch.tokens.begin(), {static_cast<int>(batch.tokens.size())}, mx::int32);
-  mx::array x = embed(batch, *rows.attention);
+  mx::array x = embed(batch, *rows.attention.front());
   std::vector<mx::array> layer_inputs;
   if (modules_.layer_inputs) {
     layer_inputs = (*modules_.layer_inputs)(tokens, x);
@@ -183,8 +190,10 @@ mx::array Decoder::run(const Batch& batch, state::KvPool& pool,
     kernels::KvLayer* kv = keeps_kv(layer.mixer) ? &pool.layer(layer.kv_index) : nullptr;
     kernels::RecurrentLayer* recurrent =
         keeps_recurrent(layer.mixer) ? &pool.recurrent().layer(recurrent_layer++) : nullptr;
+    const int group = kv == nullptr ? 0 : pool.group_of(layer.kv_index);
     const layers::Norm* norm = layer.normed_residual ? nullptr : pointer(layer.mixer_norm);
-    mx::array mixed = std::visit(Mix{x, norm, kv, recurrent, rows}, layer.mixer);
+    mx::array mixed =
+        std::visit(Mix{x, norm, kv, recurrent, rows.attention[group], rows}, layer.mixer);
     // Past the last layer's keys and values only the wanted rows matter.
     if (&layer == &modules_.layers.back()) {
       if (wanted.empty()) {

@@ -13,8 +13,10 @@ std::vector<state::KvLayerShape> kv_layers(const Descriptor& descriptor) {
     }
     if (attention != nullptr && !attention->shares_kv_of) {
       const int values = attention->value_dim > 0 ? attention->value_dim : attention->head_dim;
-      shapes.push_back(
-          {.kv_heads = attention->kv_heads, .head_dim = attention->head_dim, .value_dim = values});
+      shapes.push_back({.kv_heads = attention->kv_heads,
+                        .head_dim = attention->head_dim,
+                        .value_dim = values,
+                        .reach = {.window = attention->window, .chunk = attention->chunk}});
     } else if (const auto* latent = std::get_if<LatentAttentionDescriptor>(&layer.mixer)) {
       shapes.push_back(
           {.kv_heads = 1, .head_dim = latent->rope_dim + latent->kv_rank, .value_dim = 0});

@@ -1,10 +1,12 @@
 #include "state/kv_pool.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <fstream>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -104,6 +106,86 @@ TEST(SequenceState, GivesItsBlocksBackOnce) {
     EXPECT_EQ(pool.free_blocks(), 4);
   }
   EXPECT_EQ(pool.free_blocks(), 8);
+}
+
+TEST(KvReach, SaysWhichKeyIsSeenFirst) {
+  EXPECT_EQ(KvReach{}.first_seen(100), 0);
+  EXPECT_EQ(KvReach{.window = 8}.first_seen(3), 0);
+  EXPECT_EQ(KvReach{.window = 8}.first_seen(100), 93);
+  EXPECT_EQ(KvReach{.chunk = 32}.first_seen(31), 0);
+  EXPECT_EQ(KvReach{.chunk = 32}.first_seen(95), 64);
+  EXPECT_EQ((KvReach{.window = 8, .chunk = 32}).first_seen(95), 88);
+}
+
+std::vector<KvLayerShape> full_and_sliding(int window) {
+  return {{.kv_heads = 1, .head_dim = 64},
+          {.kv_heads = 1, .head_dim = 64, .reach = {.window = window}},
+          {.kv_heads = 2, .head_dim = 64},
+          {.kv_heads = 2, .head_dim = 64, .reach = {.window = window}}};
+}
+
+TEST(KvPool, GroupsLayersByReach) {
+  KvPool pool(full_and_sliding(40), 8, mx::float16);
+  EXPECT_EQ(pool.groups(), 2);
+  EXPECT_EQ(pool.group_of(0), 0);
+  EXPECT_EQ(pool.group_of(1), 1);
+  EXPECT_EQ(pool.group_of(2), 0);
+  EXPECT_EQ(pool.group_of(3), 1);
+  EXPECT_EQ(pool.reach(1).window, 40);
+}
+
+TEST(KvPool, CountsBytesOfLimitedLayers) {
+  // Three KV blocks hold 40 + 1 + 32 tokens.
+  EXPECT_EQ(KvPool::limited_bytes(full_and_sliding(40), mx::float16, 10000, 1),
+            3U * 32 * 2 * 2 * 3 * 64);
+  EXPECT_EQ(KvPool::limited_bytes(full_and_sliding(40), mx::float16, 20, 1),
+            1U * 32 * 2 * 2 * 3 * 64);
+}
+
+TEST(SequenceState, FreesTheBlocksThatItsWindowHasPassed) {
+  constexpr int tokens = 1000;
+  constexpr int window = 40;
+  KvPool pool(full_and_sliding(window), 40, mx::float16);
+  SequenceState state(pool);
+  int most = 0;
+  for (int position = 0; position < tokens; ++position) {
+    state.extend(1);
+    most = std::max(most, pool.blocks() - pool.free_blocks(1));
+    // What the next query sees is held, in blocks of its own.
+    std::set<int> held;
+    const int first = pool.reach(1).first_seen(position) / 32;
+    for (int block = first; block <= position / 32; ++block) {
+      held.insert(state.block_table(1).at(block));
+    }
+    ASSERT_EQ(static_cast<int>(held.size()), position / 32 - first + 1) << position;
+    state.advance(1);
+  }
+  EXPECT_EQ(most, 3);
+  EXPECT_EQ(pool.blocks() - pool.free_blocks(), (tokens + 31) / 32);
+  EXPECT_EQ(state.block_table(1).size(), state.block_table().size());
+  // Passed entries name a block that the sequence holds.
+  EXPECT_EQ(state.block_table(1).front(), state.block_table(1).at((tokens - window) / 32));
+}
+
+TEST(SequenceState, SharesWhatItsWindowHoldsWithAFork) {
+  KvPool pool(full_and_sliding(40), 40, mx::float16);
+  {
+    SequenceState state(pool);
+    state.extend(320);
+    state.advance(320);
+    state.extend(0);  // passes what only the first rows saw
+    SequenceState copy = state.fork();
+    EXPECT_EQ(copy.block_table(1), state.block_table(1));
+    state.extend(200);
+    state.advance(200);
+    state.extend(1);
+    // The copy still holds its two.
+    EXPECT_EQ(pool.blocks() - pool.free_blocks(1), 2 + 2);
+    copy.extend(1);
+    EXPECT_NE(copy.block_table(1).back(), state.block_table(1).at(10));
+  }
+  EXPECT_EQ(pool.free_blocks(0), 40);
+  EXPECT_EQ(pool.free_blocks(1), 40);
 }
 
 TEST(SequenceState, ThrowsWhenThePoolIsEmptyAndLosesNothing) {
