@@ -20,6 +20,7 @@ struct LogitsVerbOptions {
 
 void run_logits(LogitsVerbOptions options) {
   const auto rows = evaluation::read_token_rows(options.tokens);
+  options.model.engine.context = static_cast<int>(rows.front().size());
   const auto model = load_offline_model(options.model);
   options.logits.kv_type = options.model.engine.kv_type;
   options.logits.progress = show_progress("row");

@@ -10,6 +10,7 @@ std::unique_ptr<models::Model> load_offline_model(const ModelOptions& options) {
   models::LoadOptions load =
       generation::parse_load_options(options.engine.dtype, options.engine.activations);
   load.check_weights = options.engine.check_weights;
+  load.context = options.engine.context;
   return models::load_model(hub::resolve(options.model).path, load);
 }
 

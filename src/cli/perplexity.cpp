@@ -24,6 +24,7 @@ struct PerplexityVerbOptions {
 void run_perplexity(PerplexityVerbOptions options) {
   const std::string text = require_utf8(read_file(options.text), options.text);
   const auto bundle = generation::load_text_bundle(hub::resolve(options.model.model).path);
+  options.model.engine.context = options.perplexity.context;
   const auto model = load_offline_model(options.model);
   options.perplexity.kv_type = options.model.engine.kv_type;
   options.perplexity.progress = show_progress("chunk");

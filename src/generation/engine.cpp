@@ -10,6 +10,7 @@ std::unique_ptr<Engine> Engine::load(const std::filesystem::path& path,
                                      const EngineOptions& options) {
   models::LoadOptions load = parse_load_options(options.dtype, options.activations);
   load.check_weights = options.check_weights;
+  load.context = options.context;
   if (options.threads) {
     base::set_compute_threads(*options.threads);
   }

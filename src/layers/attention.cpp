@@ -36,11 +36,23 @@ mx::array query_factors(const AttentionBatch& batch, int rows, const QueryGrowth
 
 }  // namespace
 
+mx::array ProjectionNorm::operator()(const mx::array& x) const {
+  if (columns == x.shape(1)) {
+    return norm(x);
+  }
+  const mx::array heads = mx::reshape(x, {-1, columns});
+  const mx::array normed = mx::reshape(norm(heads), x.shape());
+  return weight ? normed * mx::astype(*weight, x.dtype()) : normed;
+}
+
 mx::array Attention::attend(const mx::array& x, const Norm* norm, kernels::KvLayer& kv,
                             const std::shared_ptr<const AttentionBatch>& batch) const {
   mx::array qkv = qkv_proj(x, {.norm = norm});
   if (projection_norms) {
     qkv = normalize_projections(qkv, *projection_norms, options);
+  }
+  if (qkv_limit != 0.0F) {
+    qkv = mx::clip(qkv, mx::array(-qkv_limit, qkv.dtype()), mx::array(qkv_limit, qkv.dtype()));
   }
   mx::array y(0.0F);
   if (query_growth) {

@@ -11,10 +11,20 @@ namespace espalier::layers {
 
 using AttentionBatch = kernels::AttentionBatch;
 
-/// Norms over all heads of q, and of k, together (OLMo 2); per-head norms are the kernel's.
+/// A norm of the rows of q or k, [T, H D], `columns` of them at a time.
+struct ProjectionNorm {
+  Norm norm;  // over `columns`
+  int columns;
+  std::optional<mlx::core::array> weight = {};  // f32 [H D]: a factor on each column besides
+
+  mlx::core::array operator()(const mlx::core::array& x) const;
+};
+
+/// Norms before RoPE that are not the kernel's: over all heads together (OLMo 2), layer norms of
+/// heads (Phi), or with weights of its own for each head (Command R+).
 struct ProjectionNorms {
-  Norm q_norm;  // over [H D]
-  Norm k_norm;  // over [Hk D]
+  ProjectionNorm q_norm;
+  ProjectionNorm k_norm;
 };
 
 /// Queries at position p are multiplied by 1 + beta log(1 + floor((p + offset) / interval)).
@@ -30,6 +40,7 @@ struct Attention {
   Linear o_proj;
   kernels::AttentionOptions options;
   std::optional<ProjectionNorms> projection_norms = {};
+  float qkv_limit = 0.0F;  // elements of q, k and v beyond +-limit are cut; 0: none
   std::optional<QueryGrowth> query_growth = {};
   float value_scale = 1.0F;              // of the attended values
   std::optional<Linear> gate_proj = {};  // they are multiplied by its sigmoid, [T, H Dv]

@@ -83,6 +83,14 @@ const arrays::TensorView& WeightReader::take(const std::string& name,
   return *tensor;
 }
 
+int WeightReader::outputs(std::string_view name) const {
+  const arrays::TensorView* tensor = file_->find(name);
+  if (tensor == nullptr) {
+    return 0;
+  }
+  return tensor->shape.empty() ? 1 : static_cast<int>(tensor->shape.front());
+}
+
 kernels::PackedMatrix WeightReader::matrix(const std::string& name, int rows, int columns) {
   return matrix_rows(name, {.first_row = 0, .rows = rows, .total_rows = rows}, columns);
 }
@@ -99,6 +107,9 @@ quantization::StoredMatrix WeightReader::find_stored(const std::string& name,
   constexpr std::string_view suffix = ".weight";
   const std::string module =
       name.ends_with(suffix) ? name.substr(0, name.size() - suffix.size()) : name;
+  if (part.total_rows < 1 || part.columns < 1) {
+    throw base::LoadError(path() + ": tensor '" + name + "' would hold nothing: a size is 0.");
+  }
   const auto lookup = [&](const std::string& tensor) -> std::optional<arrays::TensorView> {
     // A name without the suffix is a tensor's own.
     const bool bare = module == name && tensor == module + ".weight";

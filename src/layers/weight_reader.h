@@ -50,6 +50,8 @@ class WeightReader {
 
   bool contains(std::string_view name) const { return file_->find(name) != nullptr; }
   std::string path() const { return file_->path(); }
+  /// The extent of a tensor's first axis, 1 for a single number; 0 when there is no such tensor.
+  int outputs(std::string_view name) const;
 
   /// A matrix [rows, columns], packed for the kernels. `name` is that of the weight, ending in
   /// ".weight" where its scheme may be made of several tensors.

@@ -126,6 +126,10 @@ void ConfigReader::fail(std::string_view key, const std::string& reason) const {
   throw base::LoadError(path_ + ": '" + prefix_ + std::string(key) + "' " + reason + ".");
 }
 
+void ConfigReader::replace(std::string_view key, const json& value) {
+  object_[std::string(key)] = value;
+}
+
 bool ConfigReader::contains(std::string_view key) const {
   const auto found = object_.find(key);
   return found != object_.end() && !found->is_null();

@@ -21,6 +21,8 @@ class ConfigReader {
 
   /// Values for keys that the file leaves out.
   void set_defaults(const nlohmann::json& defaults);
+  /// A value that holds whatever the file says: the model has no use for the key.
+  void replace(std::string_view key, const nlohmann::json& value);
 
   bool contains(std::string_view key) const;
   int integer(std::string_view key, std::optional<int> fallback = {}) const;
@@ -58,6 +60,10 @@ class ConfigReader {
 
   const std::string& path() const { return path_; }
 
+  /// How long sequences are to get, where that was asked for.
+  std::optional<int> wanted_context() const { return wanted_context_; }
+  void set_wanted_context(std::optional<int> tokens) { wanted_context_ = tokens; }
+
  private:
   ConfigReader(const ConfigReader& parent, std::string prefix, nlohmann::json object);
   /// Null when absent; marks the key as read.
@@ -69,6 +75,7 @@ class ConfigReader {
   std::string path_;
   std::string prefix_;  // of keys in messages: "rope_parameters."
   nlohmann::json object_;
+  std::optional<int> wanted_context_ = {};
   std::shared_ptr<std::set<std::string, std::less<>>> read_;
 };
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -35,10 +36,13 @@ struct RopeDescriptor {
 /// Normalization of q and k: each head by itself, or all heads together before RoPE.
 struct QkNormDescriptor {
   enum class Scope { head, projection };
+  /// Of heads: one vector for all of them; or a vector each, in one tensor or in a tensor each.
+  enum class Weights { shared, stacked, listed };
 
   Scope scope = Scope::head;
   NormDescriptor norm = {};
   bool after_rope = false;  // heads only
+  Weights weights = Weights::shared;
 };
 
 /// Queries grow with the position p: q * (1 + beta log(1 + floor((p + offset) / interval))).
@@ -67,6 +71,8 @@ struct AttentionDescriptor {
   float softcap = 0.0F;
   bool qkv_bias = false;
   bool output_bias = false;
+  float bias_scale = 1.0F;  // on all of these biases
+  float qkv_limit = 0.0F;   // elements of q, k and v beyond +-limit are cut; 0: none
   /// One matrix holds, for each kv head, its queries, key and value below one another.
   bool grouped_qkv = false;
   bool sinks = false;  // each head has a score that takes weight and gives no value
@@ -235,6 +241,8 @@ struct LatentNames {
   std::string kv_a;
   std::string kv_a_norm;
   std::string kv_b;
+  std::string k_b = {};  // or both its parts by themselves, [heads, kv_rank, nope_dim] and
+  std::string v_b = {};  // [heads, value_dim, kv_rank]
 };
 
 /// What a container and family call the tensors. The names inside a layer follow `layers`, the
@@ -269,6 +277,9 @@ struct TensorNames {
   LatentNames latent = {};
   LayerInputNames layer_input = {};
   std::string recurrent = {};  // what the names of a recurrent mixer's tensors begin with
+  /// Other names for them in a GGUF file, which holds decay rates themselves instead of their
+  /// logarithms, and vectors and convolutions in any shape.
+  std::vector<std::pair<std::string, std::string>> recurrent_renamed = {};
   ExpertNames experts = {};
 };
 

@@ -52,6 +52,34 @@ int GgufReader::integer(std::string_view key, std::optional<int> fallback) const
   return static_cast<int>(*value);
 }
 
+std::vector<int> GgufReader::integers(std::string_view key) const {
+  const std::string full = full_key(key);
+  const arrays::GgufValue* value = file_->metadata().find(full);
+  if (value == nullptr) {
+    return {};
+  }
+  const bool single =
+      std::holds_alternative<std::uint64_t>(*value) || std::holds_alternative<std::int64_t>(*value);
+  if (single) {
+    return {integer(key)};
+  }
+  const std::vector<std::int64_t> items = file_->metadata().integers(full).value();
+  std::vector<int> list;
+  for (const std::int64_t item : items) {
+    if (item < 0 || item > std::numeric_limits<int>::max()) {
+      fail(key, "has " + std::to_string(item) + ", which is out of range");
+    }
+    list.push_back(static_cast<int>(item));
+  }
+  return list;
+}
+
+bool GgufReader::any_layer_has(std::string_view name) const {
+  return std::ranges::any_of(file_->tensors(), [&](const arrays::TensorView& tensor) {
+    return tensor.name.starts_with("blk.") && tensor.name.ends_with("." + std::string(name));
+  });
+}
+
 bool GgufReader::boolean(std::string_view key, bool fallback) const {
   return file_->metadata().boolean(full_key(key)).value_or(fallback);
 }

@@ -28,6 +28,8 @@ class GgufReader {
 
   bool contains(std::string_view key) const;
   int integer(std::string_view key, std::optional<int> fallback = {}) const;
+  /// A list of whole numbers, one a layer; or a single one. Empty when absent.
+  std::vector<int> integers(std::string_view key) const;
   bool boolean(std::string_view key, bool fallback) const;
   double number(std::string_view key, std::optional<double> fallback = {}) const;
   std::string string(std::string_view key, std::optional<std::string> fallback = {}) const;
@@ -36,6 +38,8 @@ class GgufReader {
   [[noreturn]] void fail(std::string_view key, const std::string& reason) const;
 
   bool has_tensor(std::string_view name) const { return file_->find(name) != nullptr; }
+  /// Whether a layer has such a tensor: "attn_sinks.weight" of any "blk.N.".
+  bool any_layer_has(std::string_view name) const;
   /// Rows of a matrix (outermost size).
   int tensor_rows(const std::string& name) const;
   /// A vector that belongs to the settings (RoPE factors); counts as read. Empty when absent.

@@ -7,6 +7,8 @@
 namespace espalier::models {
 namespace {
 
+namespace mx = mlx::core;
+
 /// The rows of one part of a query, key and value matrix, for each head in turn.
 struct HeadRows {
   std::vector<int> q;
@@ -113,20 +115,63 @@ kernels::AttentionOptions make_options(ModuleBuilder& builder, const AttentionDe
   return options;
 }
 
+/// The norm of q or of k where it is not the kernel's.
+layers::ProjectionNorm load_projection_norm(ModuleBuilder& builder, const QkNormDescriptor& part,
+                                            const std::string& name, int heads, int head_dim) {
+  const int size = heads * head_dim;
+  if (part.scope == QkNormDescriptor::Scope::projection) {
+    return {.norm = builder.norm(part.norm, name, size), .columns = size};
+  }
+  if (part.weights == QkNormDescriptor::Weights::shared) {
+    return {.norm = builder.norm(part.norm, name, head_dim), .columns = head_dim};
+  }
+  std::vector<float> weight;
+  if (part.weights == QkNormDescriptor::Weights::stacked) {
+    weight = builder.weights().flat(name + ".weight", size);
+  }
+  for (int head = 0; part.weights == QkNormDescriptor::Weights::listed && head < heads; ++head) {
+    const std::vector<float> own =
+        builder.weights().vector(name + ".norms." + std::to_string(head) + ".weight", head_dim);
+    weight.insert(weight.end(), own.begin(), own.end());
+  }
+  NormDescriptor plain = part.norm;
+  plain.weight = false;
+  return {.norm = builder.norm(plain, {}, head_dim),
+          .columns = head_dim,
+          .weight = layers::to_array(weight)};
+}
+
+/// Whether the attention kernel normalizes q and k itself.
+bool kernel_normalizes(const QkNormDescriptor& part) {
+  return part.scope == QkNormDescriptor::Scope::head &&
+         part.norm.kind == NormDescriptor::Kind::rms &&
+         part.weights == QkNormDescriptor::Weights::shared;
+}
+
+layers::Linear scale_bias(const ModuleBuilder& builder, layers::Linear linear, float scale) {
+  if (scale == 1.0F || !linear.bias()) {
+    return linear;
+  }
+  mx::array bias = *linear.bias() * mx::array(scale);
+  bias.eval();
+  return layers::Linear(linear.weights(), std::move(bias), builder.activations());
+}
+
 void load_norms(ModuleBuilder& builder, const AttentionDescriptor& part, const std::string& prefix,
                 layers::Attention& module) {
   const TensorNames& names = builder.names();
-  if (part.qk_norm && part.qk_norm->scope == QkNormDescriptor::Scope::head) {
+  if (part.qk_norm && kernel_normalizes(*part.qk_norm)) {
     const NormDescriptor& norm = part.qk_norm->norm;
     module.options.q_norm = *builder.norm(norm, prefix + names.q_norm, part.head_dim).rms();
     if (!part.shares_kv_of) {
       module.options.k_norm = *builder.norm(norm, prefix + names.k_norm, part.head_dim).rms();
     }
   } else if (part.qk_norm) {
-    const NormDescriptor& norm = part.qk_norm->norm;
     module.projection_norms = layers::ProjectionNorms{
-        .q_norm = builder.norm(norm, prefix + names.q_norm, part.heads * part.head_dim),
-        .k_norm = builder.norm(norm, prefix + names.k_norm, part.kv_heads * part.head_dim)};
+        .q_norm = load_projection_norm(builder, *part.qk_norm, prefix + names.q_norm, part.heads,
+                                       part.head_dim),
+        .k_norm = load_projection_norm(builder, *part.qk_norm, prefix + names.k_norm, part.kv_heads,
+                                       part.head_dim)};
   }
   if (part.value_norm && !part.shares_kv_of) {
     module.options.v_norm = *builder.norm(*part.value_norm, {}, module.options.values()).rms();
@@ -145,12 +190,16 @@ layers::Attention load_attention(ModuleBuilder& builder, const AttentionDescript
   const int width = builder.descriptor().width;
   const int value_dim = part.value_dim > 0 ? part.value_dim : part.head_dim;
   const int attended = part.heads * value_dim;
-  layers::Attention module{.qkv_proj = load_qkv(builder, part, prefix, value_dim),
-                           .o_proj = builder.linear(prefix, {names.attention_output}, {width},
-                                                    attended, part.output_bias),
-                           .options = make_options(builder, part, value_dim),
-                           .value_scale = part.value_scale,
-                           .gate_proj = load_gate(builder, part, prefix, attended)};
+  layers::Attention module{
+      .qkv_proj = scale_bias(builder, load_qkv(builder, part, prefix, value_dim), part.bias_scale),
+      .o_proj = scale_bias(
+          builder,
+          builder.linear(prefix, {names.attention_output}, {width}, attended, part.output_bias),
+          part.bias_scale),
+      .options = make_options(builder, part, value_dim),
+      .qkv_limit = part.qkv_limit,
+      .value_scale = part.value_scale,
+      .gate_proj = load_gate(builder, part, prefix, attended)};
   load_norms(builder, part, prefix, module);
   if (part.sinks) {
     module.options.sinks =

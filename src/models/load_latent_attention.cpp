@@ -24,7 +24,22 @@ layers::LatentAttention load_latent_attention(ModuleBuilder& builder,
   std::vector<kernels::PackedMatrix> key_up;
   std::vector<kernels::PackedMatrix> value_up;
   const int head_rows = part.nope_dim + part.value_dim;
+  const bool parted =
+      !names.k_b.empty() && builder.weights().contains(prefix + names.k_b + ".weight");
   for (int head = 0; head < part.heads; ++head) {
+    if (parted) {
+      const auto of_head = [&](const std::string& name, int rows, int columns) {
+        return builder.weights().matrix_part(prefix + name + ".weight",
+                                             {.rows = layers::number_range(0, rows),
+                                              .total_rows = rows,
+                                              .columns = columns,
+                                              .index = head,
+                                              .count = part.heads});
+      };
+      key_up.push_back(of_head(names.k_b, part.kv_rank, part.nope_dim));
+      value_up.push_back(of_head(names.v_b, part.value_dim, part.kv_rank));
+      continue;
+    }
     const auto rows = [&](int first, int count) {
       return builder.weights().matrix_part(
           prefix + names.kv_b + ".weight",

@@ -14,6 +14,7 @@
 #include "models/classifier.h"
 #include "models/config_reader.h"
 #include "models/decoder.h"
+#include "models/expert_names.h"
 #include "models/gguf_reader.h"
 #include "models/inspect.h"
 #include "models/model.h"
@@ -69,6 +70,7 @@ std::shared_ptr<layers::ExpertCache> expert_cache(const layers::WeightReader& we
 std::unique_ptr<Model> build(Descriptor descriptor, layers::WeightReader& weights,
                              mx::Dtype default_dtype, const LoadOptions& options) {
   drop_absent_prefix(descriptor.names, weights);
+  use_stacked_experts(descriptor, weights);
   if (options.check_weights) {
     weights.check_values();
   }
@@ -88,13 +90,16 @@ struct FolderSettings {
 };
 
 /// A folder in the layout of Hugging Face and MLX, or with the makers' own names and `params.json`.
-FolderSettings read_folder(const std::filesystem::path& folder) {
+FolderSettings read_folder(const std::filesystem::path& folder,
+                           std::optional<int> wanted_context = {}) {
   const std::filesystem::path params = folder / "params.json";
   const bool original =
       !std::filesystem::exists(folder / "config.json") && std::filesystem::exists(params);
   const std::filesystem::path path = original ? params : folder / "config.json";
-  const nlohmann::json settings = read_json(path);
-  ConfigReader config(path.string(), original ? config_of_params(params, settings) : settings);
+  ConfigReader config = original
+                            ? ConfigReader(path.string(), config_of_params(params, read_json(path)))
+                            : open_config(path);
+  config.set_wanted_context(wanted_context);
   quantization::WeightSchemes schemes = read_weight_schemes(config);
   Descriptor descriptor = describe_model(config);
   if (original) {
@@ -109,7 +114,7 @@ FolderSettings read_folder(const std::filesystem::path& folder) {
 std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options,
                                   std::shared_ptr<const arrays::TensorFile> tensors) {
   if (std::filesystem::is_directory(path)) {
-    FolderSettings settings = read_folder(path);
+    FolderSettings settings = read_folder(path, options.context);
     if (!settings.generates) {
       throw base::LoadError(path.string() +
                             ": the model gives embeddings or scores; it generates no text.");

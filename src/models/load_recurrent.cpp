@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -18,11 +20,16 @@ class RecurrentLoader {
 
   layers::Linear linear(const std::vector<std::string>& names, const std::vector<int>& outputs,
                         int inputs, bool bias = false) {
-    return builder_.linear(prefix_, names, outputs, inputs, bias);
+    std::vector<std::string> full;
+    for (const std::string& each : names) {
+      full.push_back(name(each));
+    }
+    return builder_.linear({}, full, outputs, inputs, bias);
   }
 
-  std::vector<float> vector(const std::string& name, int size) {
-    return builder_.weights().vector(prefix_ + name, size);
+  std::vector<float> vector(const std::string& tensor, int size) {
+    return renamed() ? builder_.weights().flat(name(tensor), size)
+                     : builder_.weights().vector(name(tensor), size);
   }
 
   mx::array array(const std::string& name, int size) {
@@ -34,28 +41,42 @@ class RecurrentLoader {
   }
 
   /// -e^A for A_log, which is how a state's decay rates are stored.
-  mx::array negative_exp(const std::string& name, const std::vector<std::int64_t>& shape) {
-    std::vector<float> values = builder_.weights().values(prefix_ + name, shape);
+  mx::array negative_exp(const std::string& tensor, const std::vector<std::int64_t>& shape) {
+    const auto size = static_cast<int>(
+        std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));
+    if (renamed()) {
+      return layers::to_array(vector(tensor, size));
+    }
+    std::vector<float> values = builder_.weights().values(name(tensor), shape);
     std::ranges::transform(values, values.begin(), [](float value) { return -std::exp(value); });
     return layers::to_array(values);
   }
 
-  /// Depthwise convolutions [channels, 1, taps], whose channels lie behind one another.
+  /// Depthwise convolutions [channels, 1, taps], whose channels lie behind one another. Where a
+  /// file has them as several tensors these may be cut elsewhere: transformers saves equal parts.
   kernels::Convolution convolution(const std::vector<std::string>& names,
                                    const std::vector<int>& channels,
                                    const ConvolutionDescriptor& part, bool silu) {
     std::vector<float> weight;
     std::vector<float> bias;
-    int total = 0;
+    const int total = std::reduce(channels.begin(), channels.end());
+    std::vector<int> stored;
+    for (const std::string& each : names) {
+      stored.push_back(builder_.weights().outputs(name(each + ".weight")));
+    }
+    if (std::reduce(stored.begin(), stored.end()) != total) {
+      stored = channels;
+    }
     for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::string tensor = name(names[i] + ".weight");
       const std::vector<float> values =
-          builder_.weights().values(prefix_ + names[i] + ".weight", {channels[i], 1, part.taps});
+          renamed() ? builder_.weights().flat(tensor, stored[i] * part.taps)
+                    : builder_.weights().values(tensor, {stored[i], 1, part.taps});
       weight.insert(weight.end(), values.begin(), values.end());
       if (part.bias) {
-        const std::vector<float> more = vector(names[i] + ".bias", channels[i]);
+        const std::vector<float> more = vector(names[i] + ".bias", stored[i]);
         bias.insert(bias.end(), more.begin(), more.end());
       }
-      total += channels[i];
     }
     // [channels, taps] -> [taps, channels]
     mx::array by_tap =
@@ -66,8 +87,18 @@ class RecurrentLoader {
             .silu = silu};
   }
 
-  /// The whole name of a tensor.
-  std::string name(const std::string& tensor) const { return prefix_ + tensor; }
+  /// The whole name of a tensor, or of a matrix without its suffix.
+  std::string name(const std::string& tensor) const {
+    const std::string stem = tensor.substr(0, tensor.find('.'));
+    for (const auto& [usual, other] : builder_.names().recurrent_renamed) {
+      if (usual == stem) {
+        return prefix_ + other + tensor.substr(stem.size());
+      }
+    }
+    return prefix_ + tensor;
+  }
+  /// Whether the file is one of GGUF, which holds some tensors otherwise.
+  bool renamed() const { return !builder_.names().recurrent_renamed.empty(); }
   int width() const { return builder_.descriptor().width; }
   ModuleBuilder& builder() { return builder_; }
 
@@ -124,11 +155,17 @@ layers::Mamba2 load(RecurrentLoader& loader, const Mamba2Descriptor& part) {
             .before_gate = part.output_norm->before_gate};
   }
   const int inputs = 2 * channels + 2 * shared + part.heads;
+  layers::Linear in_proj = loader.linear({"in_proj"}, {inputs}, loader.width(), part.input_bias);
+  if (part.input_bias && part.input_bias_scale != 1.0F) {
+    mx::array bias = *in_proj.bias() * mx::array(part.input_bias_scale);
+    bias.eval();
+    in_proj = layers::Linear(in_proj.weights(), std::move(bias), loader.builder().activations());
+  }
   return {.heads = part.heads,
           .head_dim = part.head_dim,
           .groups = part.groups,
           .states = part.states,
-          .in_proj = loader.linear({"in_proj"}, {inputs}, loader.width(), part.input_bias),
+          .in_proj = std::move(in_proj),
           .input_scales = std::move(scales),
           .conv1d = loader.convolution({"conv1d"}, {channels + 2 * shared}, part.convolution, true),
           .out_proj = loader.linear({"out_proj"}, {loader.width()}, channels, part.output_bias),
@@ -140,6 +177,30 @@ layers::Mamba2 load(RecurrentLoader& loader, const Mamba2Descriptor& part) {
           .output_norm = std::move(norm)};
 }
 
+/// The projections of a gated delta rule. Where rate and decay lie by key head they are taken
+/// apart.
+layers::Linear load_projections(RecurrentLoader& loader, const GatedDeltaDescriptor& part,
+                                std::vector<int> outputs) {
+  if (!part.rates_by_key_head) {
+    return loader.linear(part.projections, outputs, loader.width());
+  }
+  const int group = part.value_heads / part.key_heads;
+  std::vector<std::vector<int>> rows(2);
+  for (int head = 0; head < part.key_heads; ++head) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      for (int each = 0; each < group; ++each) {
+        rows[i].push_back((2 * head + static_cast<int>(i)) * group + each);
+      }
+    }
+  }
+  std::vector<std::string> others(part.projections.begin(), part.projections.end() - 1);
+  outputs.resize(others.size());
+  return loader.builder().join_linear(
+      loader.linear(others, outputs, loader.width()),
+      loader.builder().linear_rows(loader.name(part.projections.back()), rows, 2 * part.value_heads,
+                                   loader.width(), false));
+}
+
 layers::GatedDelta load(RecurrentLoader& loader, const GatedDeltaDescriptor& part) {
   const int keys = part.key_heads * part.key_dim;
   const int values = part.value_heads * part.value_dim;
@@ -147,7 +208,7 @@ layers::GatedDelta load(RecurrentLoader& loader, const GatedDeltaDescriptor& par
   std::vector<int> outputs = {keys, keys, values, values, part.value_heads, part.value_heads};
   if (part.by_key_head) {
     outputs = {2 * keys + 2 * values, 2 * part.value_heads};
-  } else if (part.projections.size() == 4) {
+  } else if (part.projections.size() < 6) {
     outputs = {2 * keys + values, values, part.value_heads, part.value_heads};
   }
   const std::vector<int> convolved = part.convolutions.size() == 1
@@ -157,7 +218,7 @@ layers::GatedDelta load(RecurrentLoader& loader, const GatedDeltaDescriptor& par
           .key_dim = part.key_dim,
           .value_heads = part.value_heads,
           .value_dim = part.value_dim,
-          .in_proj = loader.linear(part.projections, outputs, loader.width()),
+          .in_proj = load_projections(loader, part, outputs),
           .by_key_head = part.by_key_head,
           .conv1d = loader.convolution(part.convolutions, convolved, {.taps = part.taps}, true),
           .dt_bias = loader.array("dt_bias", part.value_heads),

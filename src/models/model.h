@@ -24,6 +24,9 @@ struct LoadOptions {
   /// Whether experts are packed in memory, or read from the file when they are chosen. Absent: in
   /// memory if the checkpoint fits there.
   std::optional<bool> map_experts = {};
+  /// How long sequences are to get, which LongRoPE and dynamic NTK scaling depend on. Absent: as
+  /// long as the model was trained for before such a scaling.
+  std::optional<int> context = {};
 };
 
 /// A loaded causal language model. The weights are immutable; `forward` is called from one thread.

@@ -87,6 +87,8 @@ json describe(const AttentionDescriptor& part) {
   add(result, "softcap", part.softcap, 0.0F);
   add(result, "qkv_bias", part.qkv_bias);
   add(result, "output_bias", part.output_bias);
+  add(result, "bias_scale", part.bias_scale, 1.0F);
+  add(result, "qkv_limit", part.qkv_limit, 0.0F);
   add(result, "grouped_qkv", part.grouped_qkv);
   add(result, "sinks", part.sinks);
   add(result, "value_scale", part.value_scale, 1.0F);
@@ -103,6 +105,8 @@ json describe(const AttentionDescriptor& part) {
     result["qk_norm"]["over"] =
         part.qk_norm->scope == QkNormDescriptor::Scope::head ? "head" : "projection";
     add(result["qk_norm"], "after_rope", part.qk_norm->after_rope);
+    add(result["qk_norm"], "weights_of_each_head",
+        part.qk_norm->weights != QkNormDescriptor::Weights::shared);
   }
   add(result, "value_norm", part.value_norm);
   if (part.rope) {

@@ -44,6 +44,9 @@ json describe(const Mamba2Descriptor& part) {
                  {"steps", {number(part.least_step), number(part.most_step)}}};
   if (part.input_bias || part.output_bias) {
     result["bias"] = {{"input", part.input_bias}, {"output", part.output_bias}};
+    if (part.input_bias_scale != 1.0F) {
+      result["bias"]["input_scale"] = number(part.input_bias_scale);
+    }
   }
   if (part.output_norm) {
     result["output_norm"] = {{"eps", number(part.output_norm->eps)},

@@ -45,6 +45,7 @@ struct Mamba2Descriptor {
   int states;
   ConvolutionDescriptor convolution;
   bool input_bias = false;  // of the projections
+  float input_bias_scale = 1.0F;
   bool output_bias = false;
   float least_step = 0.0F;
   float most_step;  // may be infinite
@@ -68,6 +69,8 @@ struct GatedDeltaDescriptor {
   /// head by itself, and then rate and decay of each key head (Qwen3-Next).
   std::vector<std::string> projections;
   bool by_key_head = false;
+  /// Rate and decay lie in the last projection by key head, the others do not (GGUF's Qwen3-Next).
+  bool rates_by_key_head = false;
   std::vector<std::string> convolutions;  // of q, k and v; or one for all
   std::string norm;
   std::string output;

@@ -39,19 +39,24 @@ YarnRope read_yarn(const ConfigReader& rope, double context) {
 
 /// LongRoPE has one set of factors up to the original context and another for longer sequences,
 /// chosen by the length a sequence reaches in the end. A token's keys may not depend on what comes
-/// later, so the short set is used and the context ends where it ends.
+/// later, so one set serves all: the short one, with which the context ends where it ends, unless
+/// more was asked for.
 void read_long_rope(const ConfigReader& config, const ConfigReader& rope, RopeSettings& settings) {
   const double context = config.integer("max_position_embeddings");
   const int original = config.contains("original_max_position_embeddings")
                            ? config.integer("original_max_position_embeddings")
                            : rope.integer("original_max_position_embeddings");
   rope.ignore("original_max_position_embeddings");
-  rope.ignore("long_factor");
+  const std::vector<double> long_factors = rope.numbers("long_factor");
+  const std::vector<double> short_factors = rope.numbers("short_factor");
+  const bool is_long = config.wanted_context().value_or(0) > original;
   const double factor = rope.number("factor", context / original);
   const double magnitude = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
-  settings.scaling = FactorsRope{.factors = rope.numbers("short_factor"),
+  settings.scaling = FactorsRope{.factors = is_long ? long_factors : short_factors,
                                  .magnitude = rope.number("attention_factor", magnitude)};
-  settings.context_limit = original;
+  if (!is_long) {
+    settings.context_limit = std::min(original, static_cast<int>(context));
+  }
 }
 
 void read_scaling(const ConfigReader& config, const ConfigReader& rope, RopeSettings& settings) {
@@ -67,8 +72,10 @@ void read_scaling(const ConfigReader& config, const ConfigReader& rope, RopeSett
     if (rope.contains("alpha")) {  // HunYuan: a larger base at every length
       settings.theta_alpha = rope.number("alpha");
     } else {
-      // The base changes only for sequences longer than the trained context.
-      settings.context_limit = static_cast<int>(context);
+      // The base grows for sequences longer than the trained context, here all of them alike.
+      const double wanted = std::max<double>(config.wanted_context().value_or(0), context);
+      settings.theta_alpha = rope.number("factor") * (wanted / context - 1) + 1;
+      settings.context_limit = static_cast<int>(wanted);
     }
     for (const char* key : {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"}) {
       rope.ignore(key);

@@ -53,7 +53,7 @@ struct RopeSettings {
   std::variant<std::monostate, LinearRope, Llama3Rope, YarnRope, FactorsRope, ProportionalRope>
       scaling = {};
   double theta_alpha = 1;  // theta is multiplied by its power dims / (dims - 2)
-  /// Positions beyond which these frequencies do not hold.
+  /// Where the context ends with these frequencies.
   std::optional<int> context_limit = {};
 };
 

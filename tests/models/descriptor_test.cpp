@@ -1,5 +1,8 @@
 // Settings that mean the same in the spellings of transformers 4 and 5.
+#include <cmath>
 #include <fstream>
+#include <variant>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -107,6 +110,93 @@ TEST_F(DescriptorTest, ReadsGemma3AsItsModelCardHasIt) {
 
 TEST_F(DescriptorTest, LongRopeEndsWhereItsShortFactorsDo) {
   EXPECT_EQ(describe(config("phi3_longrope")).context, 64);
+}
+
+TEST_F(DescriptorTest, LongRopeTakesItsLongFactorsWhereMoreIsAskedFor) {
+  const json settings = config("phi3_longrope");
+  const json& rope = settings.at("rope_parameters");
+  ConfigReader reader("config.json", settings);
+  reader.set_wanted_context(65);
+  const Descriptor longer = describe_model(reader);
+  EXPECT_EQ(longer.context, settings.at("max_position_embeddings"));
+  const double base = rope.at("rope_theta");
+  const std::vector<float>& found = longer.layers.at(0).attention().rope->inv_freq;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double exponent = static_cast<double>(i) / static_cast<double>(found.size());
+    EXPECT_NEAR(found[i], std::pow(base, -exponent) / rope.at("long_factor").at(i).get<double>(),
+                1e-6);
+  }
+}
+
+TEST_F(DescriptorTest, DynamicRopeGrowsWithTheContextAskedFor) {
+  json settings = config("llama");
+  settings["rope_parameters"] = {
+      {"rope_type", "dynamic"}, {"rope_theta", 10000.0}, {"factor", 2.0}};
+  settings["max_position_embeddings"] = 64;
+  const auto second_frequency = [&](int context) {
+    ConfigReader reader("config.json", settings);
+    reader.set_wanted_context(context);
+    return describe_model(reader).layers.at(0).attention().rope->inv_freq.at(1);
+  };
+  EXPECT_NEAR(second_frequency(32), std::pow(10000.0, -2.0 / 16), 1e-6);
+  // NTK-aware scaling: base * (factor * length / trained - (factor - 1)) ^ (d / (d - 2)).
+  const double base = 10000.0 * std::pow(2.0 * 128 / 64 - 1, 16.0 / 14);
+  EXPECT_NEAR(second_frequency(128), std::pow(base, -2.0 / 16), 1e-6);
+}
+
+TEST_F(DescriptorTest, Ministral3GrowsItsQueriesBeyondTheTrainedContext) {
+  json settings = config("ministral3");
+  settings["max_position_embeddings"] = 262144;
+  const Descriptor decoder = describe(settings);
+  EXPECT_EQ(decoder.context, 262144);
+  ASSERT_TRUE(decoder.layers.at(0).attention().query_growth);
+  EXPECT_EQ(decoder.layers.at(0).attention().query_growth->interval, 16384);
+}
+
+TEST_F(DescriptorTest, MimoReadsTheOriginalsPatterns) {
+  json settings = config("mimo_v2_flash");
+  for (const char* key : {"layer_types", "mlp_layer_types", "rope_parameters"}) {
+    settings.erase(key);
+  }
+  settings["hybrid_layer_pattern"] = {0, 1, 0};
+  settings["moe_layer_freq"] = {0, 0, 1};
+  settings["rope_theta"] = 5000000;
+  settings["swa_rope_theta"] = 10000;
+  const Descriptor decoder = describe(settings);
+  EXPECT_EQ(decoder.layers.at(0).attention().window, 0);
+  EXPECT_EQ(decoder.layers.at(1).attention().window, 8);
+  EXPECT_EQ(decoder.layers.at(2).attention().window, 0);
+  EXPECT_TRUE(std::holds_alternative<MlpDescriptor>(decoder.layers.at(1).feed_forward));
+  EXPECT_TRUE(std::holds_alternative<ExpertsDescriptor>(decoder.layers.at(2).feed_forward));
+  EXPECT_GT(decoder.layers.at(1).attention().rope->inv_freq.at(1),
+            decoder.layers.at(0).attention().rope->inv_freq.at(1));
+  settings["swa_head_dim"] = 32;
+  EXPECT_THROW(describe(settings), base::LoadError);
+}
+
+TEST_F(DescriptorTest, NormsOfHeadsMayHaveTheirOwnWeights) {
+  json settings = config("cohere");
+  settings["use_qk_norm"] = true;
+  const auto norm = describe(settings).layers.at(0).attention().qk_norm;
+  ASSERT_TRUE(norm);
+  EXPECT_EQ(norm->norm.kind, NormDescriptor::Kind::layer);
+  EXPECT_EQ(norm->weights, QkNormDescriptor::Weights::stacked);
+}
+
+TEST_F(DescriptorTest, WindowsOfQwen3MoeAreInAllLayers) {
+  json settings = config("qwen3_moe");
+  settings["use_sliding_window"] = true;
+  settings["sliding_window"] = 8;
+  for (const LayerDescriptor& layer : describe(settings).layers) {
+    EXPECT_EQ(layer.attention().window, 8);
+  }
+}
+
+TEST_F(DescriptorTest, MambaTakesTheInnerSizeThatItsFileStates) {
+  json settings = config("mamba");
+  settings["intermediate_size"] = 96;
+  const auto& mixer = std::get<RecurrentDescriptor>(describe(settings).layers.at(0).mixer);
+  EXPECT_EQ(std::get<MambaDescriptor>(mixer).channels, 96);
 }
 
 TEST_F(DescriptorTest, RefusesLayerTypesItCannotPlace) {

@@ -66,6 +66,7 @@ inline constexpr std::array text_families = {
     "olmo",
     "olmo2",
     "olmo3",
+    "olmo_hybrid",
     "olmoe",
     "opt",
     "phi",

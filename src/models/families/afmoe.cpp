@@ -4,6 +4,7 @@
 #include "models/families/dense.h"
 #include "models/families/experts.h"
 #include "models/families/families.h"
+#include "models/families/gguf_settings.h"
 
 namespace espalier::models {
 
@@ -79,38 +80,20 @@ Descriptor read_gpt_oss(ConfigReader& config) {
   return decoder;
 }
 
-// MiMo-V2-Flash: sliding layers with sinks and twice the key-value heads, values shorter than keys.
-Descriptor read_mimo_v2_flash(ConfigReader& config) {
-  config.set_defaults({{"head_dim", 192}, {"v_head_dim", 128}});
-  for (const char* key :
-       {"swa_head_dim", "swa_num_attention_heads", "swa_num_key_value_heads", "swa_v_head_dim",
-        "swa_rope_theta", "add_swa_attention_sink_bias", "add_full_attention_sink_bias",
-        "attention_chunk_size", "sliding_window_size", "hybrid_layer_pattern", "hybrid_block_size",
-        "moe_layer_freq"}) {
-    config.ignore(key);
+Descriptor read_gpt_oss(const GgufReader& file) {
+  const int hidden = file.integer("expert_feed_forward_length");
+  ConfigReader config = gguf_settings(file, "gpt_oss", {{"intermediate_size", hidden}});
+  config.ignore("moe_intermediate_size");
+  Descriptor decoder = read_gpt_oss(config);
+  RopeSettings rope = read_rope(config, {}, 150000);
+  if (auto* yarn = std::get_if<YarnRope>(&rope.scaling)) {
+    yarn->truncate = false;  // which GGUF cannot say
+    set_rope(decoder, rope);
   }
-  Descriptor decoder = dense_decoder(config);
-  set_pre_norms(decoder, rms_norm(config));
-  set_activation(decoder, read_activation(config, "hidden_act"));
-  set_windows(decoder, sliding_layers(config, 0), config.integer("sliding_window", 128));
-  const bool bias = config.boolean("attention_bias", false);
-  const int head_dim = config.integer("head_dim");
-  decoder.names.sinks = "self_attn.attention_sink_bias";
-  config.set_defaults({{"partial_rotary_factor", 0.334}});
-  for (LayerDescriptor& layer : decoder.layers) {
-    AttentionDescriptor& attention = layer.attention();
-    const bool slides = attention.window > 0;
-    attention.kv_heads *= slides ? 2 : 1;
-    attention.sinks = slides;
-    attention.value_dim = config.integer("v_head_dim");
-    attention.value_scale = static_cast<float>(config.number("attention_value_scale", 0.707));
-    attention.qkv_bias = bias;
-    const RopeSettings rope = read_rope(config, slides ? "sliding_attention" : "full_attention",
-                                        slides ? 10000 : 5000000);
-    attention.rope = make_rope(rope, static_cast<int>(rope.partial * head_dim));
-  }
-  const ExpertsDescriptor experts = deepseek_experts(config, decoder);
-  set_experts(decoder, experts, sparse_layers(config, decoder.layers.size(), 1));
+  use_gguf_tensors(decoder);
+  decoder.names.sinks = "attn_sinks.weight";
+  decoder.names.mlp_norm = "post_attention_norm";
+  config.check_all_read();
   return decoder;
 }
 

@@ -119,11 +119,11 @@ Descriptor read_falcon(ConfigReader& config) {
                        {"activation", "gelu"},
                        {"layer_norm_epsilon", 1e-5}});
   config.set_defaults({{"intermediate_size", 0}});
-  config.ignore("num_key_value_heads");
+  config.replace("num_key_value_heads", nullptr);
   const bool newer = config.boolean("new_decoder_architecture", false);
   const bool multi_query = config.boolean("multi_query", true);
   const bool parallel = config.boolean("parallel_attn", true) || newer;
-  const bool two_norms = newer && config.integer("num_ln_in_parallel_attn", 2) == 2;
+  const bool two_norms = config.integer("num_ln_in_parallel_attn", 2) == 2 && newer;
   Descriptor decoder = dense_decoder(config);
   set_hidden(decoder, config.integer("ffn_hidden_size", 4 * decoder.width));
   set_pre_norms(decoder, biased_layer_norm(config, "layer_norm_epsilon"));
@@ -145,9 +145,10 @@ Descriptor read_falcon(ConfigReader& config) {
     decoder.names.mlp_norm = decoder.names.attention_norm;
   }
   const int heads = config.integer("num_attention_heads");
+  const int newer_kv_heads = config.integer("num_kv_heads", heads);
   for (LayerDescriptor& layer : decoder.layers) {
     AttentionDescriptor& attention = layer.attention();
-    attention.kv_heads = newer ? config.integer("num_kv_heads", heads) : multi_query ? 1 : heads;
+    attention.kv_heads = newer ? newer_kv_heads : multi_query ? 1 : heads;
     attention.grouped_qkv = newer || !multi_query;
     layer.parallel = parallel;
     if (alibi) {
@@ -197,7 +198,7 @@ Descriptor read_mpt(ConfigReader& config) {
   if (!attention) {
     config.fail("attn_config", "is missing");
   }
-  for (const char* key : {"qk_ln", "prefix_lm", "clip_qkv", "attn_uses_sequence_id"}) {
+  for (const char* key : {"qk_ln", "prefix_lm", "attn_uses_sequence_id"}) {
     attention->require_off(key);
   }
   for (const char* key : {"attn_type", "attn_pdrop", "attn_impl", "model_type"}) {
@@ -212,6 +213,7 @@ Descriptor read_mpt(ConfigReader& config) {
     AttentionDescriptor& part = layer.attention();
     part.kv_heads = heads;
     part.alibi_slopes = slopes;
+    part.qkv_limit = static_cast<float>(attention->number("clip_qkv", 0));
     part.scale = static_cast<float>(attention->number("softmax_scale", part.scale));
   }
   return decoder;

@@ -6,7 +6,6 @@ namespace espalier::models {
 // Command R: one layer norm before both parts, which run in parallel.
 Descriptor read_cohere(ConfigReader& config) {
   config.set_defaults({{"tie_word_embeddings", true}});
-  config.require_off("use_qk_norm");
   Descriptor decoder = dense_decoder(config);
   set_pre_norms(decoder, layer_norm(config, "layer_norm_eps"));
   decoder.names.mlp_norm = decoder.names.attention_norm;
@@ -14,8 +13,13 @@ Descriptor read_cohere(ConfigReader& config) {
   set_activation(decoder, read_activation(config, "hidden_act"));
   set_attention_bias(decoder, config.boolean("attention_bias", false));
   decoder.logit_scale = static_cast<float>(config.number("logit_scale"));
+  const bool normalizes = config.boolean("use_qk_norm", false);
   for (LayerDescriptor& layer : decoder.layers) {
     layer.parallel = true;
+    if (normalizes) {
+      layer.attention().qk_norm = QkNormDescriptor{.norm = decoder.final_norm,
+                                                   .weights = QkNormDescriptor::Weights::stacked};
+    }
   }
   return decoder;
 }

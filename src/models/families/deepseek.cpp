@@ -6,6 +6,7 @@
 #include "models/families/dense.h"
 #include "models/families/experts.h"
 #include "models/families/families.h"
+#include "models/families/gguf_settings.h"
 
 namespace espalier::models {
 namespace {
@@ -48,6 +49,7 @@ LatentAttentionDescriptor latent_attention(const ConfigReader& config, bool inte
 /// Pre-norm RMS layers of latent attention with gated feed-forward parts.
 Descriptor latent_decoder(ConfigReader& config, bool interleaved) {
   config.set_defaults({{"hidden_act", "silu"}, {"head_dim", config.integer("qk_rope_head_dim")}});
+  config.replace("num_key_value_heads", config.integer("num_attention_heads"));
   Descriptor decoder = dense_decoder(config);
   set_pre_norms(decoder, rms_norm(config));
   set_activation(decoder, read_activation(config, "hidden_act"));
@@ -71,15 +73,14 @@ Descriptor latent_decoder(ConfigReader& config, bool interleaved) {
 // DeepSeek-V2 and Lite: softmax scores, groups by their best expert.
 Descriptor read_deepseek_v2(ConfigReader& config) {
   Descriptor decoder = latent_decoder(config, true);
-  ExpertsDescriptor experts = deepseek_experts(config, decoder);
   const std::string method = config.string("topk_method", "greedy");
+  ExpertsDescriptor experts = deepseek_experts(config, decoder, method != "greedy");
   if (method != "greedy" && method != "group_limited_greedy") {
     config.fail("topk_method", "is '" + method + "', which is not supported");
   }
   layers::RouterRule& rule = experts.router.rule;
   rule.score = layers::RouterRule::Score::softmax;
   rule.group_score = layers::RouterRule::GroupScore::best;
-  rule.groups = method == "greedy" ? 1 : rule.groups;
   // The reference never divides by the sum, whatever the file says.
   rule.normalize = false;
   experts.router.correction_bias = false;
@@ -125,6 +126,54 @@ Descriptor read_youtu(ConfigReader& config) {
   config.set_defaults({{"tie_word_embeddings", true}});
   config.ignore("embedding_initializer_range");
   return latent_decoder(config, config.boolean("rope_interleave", true));
+}
+
+// Files from before the keys of latent attention alone give the sizes of whole heads, and keep both
+// parts of the second matrix together.
+Descriptor read_deepseek(const GgufReader& file) {
+  constexpr int sigmoid = 2;
+  const int rope = file.integer("rope.dimension_count");
+  const int key = file.integer("attention.key_length");
+  const int value = file.integer("attention.value_length");
+  const int head = file.integer("attention.key_length_mla", key);
+  nlohmann::json extra = {{"qk_rope_head_dim", rope},
+                          {"qk_nope_head_dim", head - rope},
+                          {"v_head_dim", file.integer("attention.value_length_mla", value)},
+                          {"head_dim", head},
+                          {"num_key_value_heads", file.integer("attention.head_count")},
+                          {"norm_topk_prob", file.boolean("expert_weights_norm", false)}};
+  const double growth = file.number("rope.scaling.yarn_log_multiplier", 0);
+  const bool version_3 = file.integer("expert_gating_func", 1) == sigmoid;
+  if (file.integer("expert_group_count", 1) > 1) {
+    extra["topk_method"] = "group_limited_greedy";
+  }
+  ConfigReader config = gguf_settings(file, version_3 ? "deepseek_v3" : "deepseek_v2", extra);
+  Descriptor decoder = version_3 ? read_deepseek_v3(config) : read_deepseek_v2(config);
+  use_gguf_tensors(decoder);
+  decoder.names.latent = {.q = "attn_q",
+                          .q_a = "attn_q_a",
+                          .q_a_norm = "attn_q_a_norm",
+                          .q_b = "attn_q_b",
+                          .kv_a = "attn_kv_a_mqa",
+                          .kv_a_norm = "attn_kv_a_norm",
+                          .kv_b = "attn_kv_b",
+                          .k_b = "attn_k_b",
+                          .v_b = "attn_v_b"};
+  const bool corrects = file.any_layer_has("exp_probs_b.bias");
+  for (LayerDescriptor& layer : decoder.layers) {
+    if (auto* experts = std::get_if<ExpertsDescriptor>(&layer.feed_forward)) {
+      experts->router.correction_bias = corrects;
+    }
+    if (growth != 0) {
+      auto& attention = std::get<LatentAttentionDescriptor>(layer.mixer);
+      const double factor = file.number("rope.scaling.factor", 1);
+      const double scale = growth * std::log(factor) + 1;
+      attention.scale *= static_cast<float>(scale * scale);
+      attention.rope.magnitude = 1;  // DeepSeek's two magnitudes are one, and cancel
+    }
+  }
+  config.check_all_read();
+  return decoder;
 }
 
 }  // namespace espalier::models

@@ -52,8 +52,14 @@ Descriptor read_glm4_moe(ConfigReader& config) {
   return decoder;
 }
 
-// Solar Open
-Descriptor read_solar_open(ConfigReader& config) { return llama_with_experts(config, 0); }
+// Solar Open: biases for q, k and v alone.
+Descriptor read_solar_open(ConfigReader& config) {
+  Descriptor decoder = llama_with_experts(config, 0);
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().output_bias = false;
+  }
+  return decoder;
+}
 
 // K-EXAONE: q and k norms; where layers slide, the full ones have no positions.
 Descriptor read_exaone_moe(ConfigReader& config) {

@@ -27,23 +27,6 @@ TensorNames hugging_face_names() {
           .mlp_post_norm = "post_feedforward_layernorm"};
 }
 
-TensorNames gguf_names() {
-  return {.embedding = "token_embd",
-          .final_norm = "output_norm",
-          .head = "output",
-          .layers = "blk.",
-          .qkv = {"attn_q", "attn_k", "attn_v"},
-          .attention_output = "attn_output",
-          .q_norm = "attn_q_norm",
-          .k_norm = "attn_k_norm",
-          .mlp_input = {"ffn_gate", "ffn_up"},
-          .mlp_down = "ffn_down",
-          .attention_norm = "attn_norm",
-          .attention_post_norm = "post_attention_norm",
-          .mlp_norm = "ffn_norm",
-          .mlp_post_norm = "post_ffw_norm"};
-}
-
 void check(bool holds, const std::string& path, const std::string& what) {
   if (!holds) {
     throw base::LoadError(path + ": " + what + ".");
@@ -67,6 +50,23 @@ LayerDescriptor dense_layer(const AttentionDescriptor& attention, int hidden) {
 }
 
 }  // namespace
+
+TensorNames gguf_names() {
+  return {.embedding = "token_embd",
+          .final_norm = "output_norm",
+          .head = "output",
+          .layers = "blk.",
+          .qkv = {"attn_q", "attn_k", "attn_v"},
+          .attention_output = "attn_output",
+          .q_norm = "attn_q_norm",
+          .k_norm = "attn_k_norm",
+          .mlp_input = {"ffn_gate", "ffn_up"},
+          .mlp_down = "ffn_down",
+          .attention_norm = "attn_norm",
+          .attention_post_norm = "post_attention_norm",
+          .mlp_norm = "ffn_norm",
+          .mlp_post_norm = "post_ffw_norm"};
+}
 
 Descriptor dense_decoder(ConfigReader& config) {
   const int width = config.integer("hidden_size");
@@ -215,7 +215,7 @@ void set_rope(Descriptor& decoder, const RopeSettings& settings, bool interleave
     layer.attention().rope = rope;
   }
   if (settings.context_limit) {
-    decoder.context = std::min(decoder.context, *settings.context_limit);
+    decoder.context = *settings.context_limit;
   }
 }
 

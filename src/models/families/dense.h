@@ -16,6 +16,9 @@ namespace espalier::models {
 Descriptor dense_decoder(ConfigReader& config);
 Descriptor dense_decoder(const GgufReader& file);
 
+/// What GGUF files call a dense decoder's tensors.
+TensorNames gguf_names();
+
 /// RMS norm with the epsilon under `key`.
 NormDescriptor rms_norm(const ConfigReader& config, std::string_view key = "rms_norm_eps");
 NormDescriptor rms_norm(const GgufReader& file);

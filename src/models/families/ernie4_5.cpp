@@ -31,14 +31,12 @@ Descriptor read_ernie4_5_moe(ConfigReader& config) {
   decoder.names.experts = expert_names("mlp");
   decoder.names.experts.correction_bias = "mlp.moe_statics.e_score_correction_bias";
   if (const int shared = config.integer("moe_num_shared_experts", 2); shared > 0) {
-    experts.shared =
-        MlpDescriptor{.hidden = shared * experts.hidden, .activation = experts.activation};
+    experts.shared = MlpDescriptor{.hidden = shared * experts.hidden,
+                                   .activation = experts.activation,
+                                   .bias = config.boolean("use_bias", false)};
     name_shared_expert(decoder.names.experts, "mlp.shared_experts");
   }
-  const bool bias = config.boolean("use_bias", false);
-  if (bias) {
-    config.fail("use_bias", "is true, which is not supported with experts");
-  }
+  decoder.head_bias = config.boolean("use_bias", false);  // the experts alone have none
   const int layers = static_cast<int>(decoder.layers.size());
   const int last = config.signed_integer("moe_layer_end_index", -1);
   const int end = last < 0 ? layers - 1 : last;

@@ -50,12 +50,14 @@ ExpertsDescriptor softmax_experts(const ConfigReader& config, std::string_view h
   return experts;
 }
 
-ExpertsDescriptor deepseek_experts(const ConfigReader& config, Descriptor& decoder) {
+ExpertsDescriptor deepseek_experts(const ConfigReader& config, Descriptor& decoder, bool grouped) {
   ExpertsDescriptor experts = softmax_experts(config, "moe_intermediate_size");
   layers::RouterRule& rule = experts.router.rule;
   rule.score = layers::RouterRule::Score::sigmoid;
-  rule.groups = config.integer("n_group", 1);
-  rule.chosen_groups = config.integer("topk_group", 1);
+  const int groups = config.integer("n_group", 1);
+  const int chosen_groups = config.integer("topk_group", 1);
+  rule.groups = grouped ? groups : 1;
+  rule.chosen_groups = grouped ? chosen_groups : 1;
   rule.normalize = config.boolean("norm_topk_prob", true);
   rule.added_to_sum = added_to_sum;
   rule.scale = static_cast<float>(config.number("routed_scaling_factor", 1));

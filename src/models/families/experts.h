@@ -17,8 +17,9 @@ int expert_count(const ConfigReader& config);
 ExpertsDescriptor softmax_experts(const ConfigReader& config, std::string_view hidden_key);
 
 /// DeepSeek-V3's mixture, which many use: sigmoid scores, a bias that corrects the choice, groups
-/// of experts, shared experts. Sets `names.experts` too.
-ExpertsDescriptor deepseek_experts(const ConfigReader& config, Descriptor& decoder);
+/// of experts unless not `grouped`, shared experts. Sets `names.experts` too.
+ExpertsDescriptor deepseek_experts(const ConfigReader& config, Descriptor& decoder,
+                                   bool grouped = true);
 
 /// The mixture of a GGUF file, by the keys `expert_*`; `normalize` holds where the file does not
 /// say whether weights are divided by their sum. Sets `names.experts` too.

@@ -4,6 +4,7 @@
 
 #include "models/families/dense.h"
 #include "models/families/families.h"
+#include "models/families/gguf_settings.h"
 #include "models/families/recurrent.h"
 
 namespace espalier::models {
@@ -38,9 +39,7 @@ Mamba2Descriptor read_mixer(const ConfigReader& config, int width) {
   }
   config.ignore("mamba_norm_before_gate");
   const float input = multiplier(config, "ssm_in_multiplier");
-  if (mamba.input_bias && input != 1.0F) {
-    config.fail("ssm_in_multiplier", "is not supported together with mamba_proj_bias");
-  }
+  mamba.input_bias_scale = 1 / input;
   const std::vector<double> sections =
       multipliers(config, "ssm_multipliers", mamba.input_scales.size());
   std::ranges::transform(sections, mamba.input_scales.begin(),
@@ -56,14 +55,12 @@ Descriptor read_falcon_h1(ConfigReader& config) {
   decoder.embedding_scale = multiplier(config, "embedding_multiplier");
   decoder.logit_scale = multiplier(config, "lm_head_multiplier");
   const Mamba2Descriptor mamba = read_mixer(config, decoder.width);
-  // Attention's input is multiplied: so are queries, keys and values.
+  // Attention's input is multiplied: so are queries, keys and values, but for their biases.
   const float input = multiplier(config, "attention_in_multiplier");
-  if (config.boolean("attention_bias", false) && input != 1.0F) {
-    config.fail("attention_in_multiplier", "is not supported together with attention_bias");
-  }
   const std::vector<double> mlp = multipliers(config, "mlp_multipliers", 2);
   for (LayerDescriptor& layer : decoder.layers) {
     AttentionDescriptor attention = layer.attention();
+    attention.bias_scale = 1 / input;
     attention.scale *= input * input * multiplier(config, "key_multiplier");
     layer.mlp().gate_scale = static_cast<float>(mlp[0]);
     layer.mlp_scale = static_cast<float>(mlp[1]);
@@ -74,6 +71,27 @@ Descriptor read_falcon_h1(ConfigReader& config) {
         .mamba_scale = multiplier(config, "ssm_out_multiplier")};
   }
   ignore_keys(config, {"num_logits_to_keep"});
+  return decoder;
+}
+
+// The file's weights have the multipliers in them.
+Descriptor read_falcon_h1(const GgufReader& file) {
+  const int heads = file.integer("ssm.time_step_rank");
+  const int inner = file.integer("ssm.inner_size");
+  ConfigReader config = gguf_settings(file, "falcon_h1",
+                                      {{"mamba_d_ssm", inner},
+                                       {"mamba_n_heads", heads},
+                                       {"mamba_d_head", heads > 0 ? inner / heads : 0},
+                                       {"mamba_n_groups", file.integer("ssm.group_count")},
+                                       {"mamba_d_state", file.integer("ssm.state_size")},
+                                       {"mamba_d_conv", file.integer("ssm.conv_kernel")},
+                                       {"mamba_conv_bias", file.any_layer_has("ssm_conv1d.bias")},
+                                       {"mamba_rms_norm", file.any_layer_has("ssm_norm.weight")},
+                                       {"mamba_norm_before_gate", false}});
+  Descriptor decoder = read_falcon_h1(config);
+  use_gguf_tensors(decoder);
+  decoder.names.recurrent_renamed = gguf_mamba_names();
+  config.check_all_read();
   return decoder;
 }
 

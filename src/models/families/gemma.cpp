@@ -78,10 +78,13 @@ void set_gemma3(Descriptor& decoder, const NormDescriptor& norm, const RopeSetti
 
 Descriptor read_gemma(ConfigReader& config) {
   // Files from before transformers 4.39 say "gelu" in `hidden_act` and mean the tanh form.
-  config.set_defaults({{"hidden_activation", "gelu_pytorch_tanh"}});
-  config.ignore("hidden_act");
+  const std::string older = config.string("hidden_act", "gelu");
+  const bool stated = config.contains("hidden_activation");
+  if (!stated) {
+    config.set_defaults({{"activation", older == "gelu" ? "gelu_pytorch_tanh" : older}});
+  }
   config.require_off("use_bidirectional_attention");
-  Descriptor decoder = gemma_decoder(config, "hidden_activation");
+  Descriptor decoder = gemma_decoder(config, stated ? "hidden_activation" : "activation");
   set_rope(decoder, read_rope(config));
   return decoder;
 }
@@ -169,6 +172,9 @@ Descriptor read_gemma3(ConfigReader& config) {
   }
   set_gemma3(decoder, offset_norm(config), read_rope(config, "full_attention", 1e6), local_rope);
   read_scores(config, decoder);
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().softcap = 0;  // the file may have the key, Gemma 3 knows no such cap
+  }
   if (config.boolean("use_bidirectional_attention", false)) {
     see_both_ways(decoder);
   }

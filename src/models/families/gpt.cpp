@@ -1,4 +1,8 @@
 #include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "models/families/dense.h"
 #include "models/families/families.h"
@@ -143,7 +147,6 @@ Descriptor read_gptj(ConfigReader& config) {
 // Phi 1, 1.5 and 2: parallel parts behind one norm, part of each head rotated, biases everywhere.
 Descriptor read_phi(ConfigReader& config) {
   config.set_defaults({{"partial_rotary_factor", 0.5}, {"hidden_act", "gelu_new"}});
-  config.require_off("qk_layernorm");
   Descriptor decoder = dense_decoder(config);
   set_gpt(decoder, config, "layer_norm_eps", "hidden_act");
   set_rope(decoder, read_rope(config));
@@ -155,11 +158,36 @@ Descriptor read_phi(ConfigReader& config) {
   decoder.names.mlp_input = {"mlp.fc1"};
   decoder.names.mlp_down = "mlp.fc2";
   decoder.names.mlp_norm = decoder.names.attention_norm;
+  decoder.names.q_norm = "self_attn.q_layernorm";
+  decoder.names.k_norm = "self_attn.k_layernorm";
+  const bool normalizes = config.boolean("qk_layernorm", false);
   for (LayerDescriptor& layer : decoder.layers) {
     layer.parallel = true;
+    if (normalizes) {
+      layer.attention().qk_norm = QkNormDescriptor{.norm = decoder.final_norm};
+    }
   }
   return decoder;
 }
+
+namespace {
+
+/// OPT 350M: norms behind the sums of stream and part; the last one is the decoder's final norm.
+void set_opt_sum_norms(Descriptor& decoder) {
+  TensorNames& names = decoder.names;
+  names.attention_post_norm = names.attention_norm;
+  names.mlp_post_norm = names.mlp_norm;
+  names.final_norm =
+      names.layers + std::to_string(decoder.layers.size() - 1) + "." + names.mlp_post_norm;
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.norms_take_sums = true;
+    layer.attention_post_norm = std::exchange(layer.attention_norm, std::nullopt);
+    layer.mlp_post_norm = std::exchange(layer.mlp_norm, std::nullopt);
+  }
+  decoder.layers.back().mlp_post_norm.reset();
+}
+
+}  // namespace
 
 // OPT: learned positions that begin at row 2, plain parts with ReLU.
 Descriptor read_opt(ConfigReader& config) {
@@ -168,13 +196,7 @@ Descriptor read_opt(ConfigReader& config) {
                        {"activation_function", "relu"},
                        {"layer_norm_eps", 1e-5}});
   config.ignore("num_key_value_heads");
-  config.ignore("word_embed_proj_dim");
   config.require_off("_remove_final_layer_norm");
-  for (const char* key : {"do_layer_norm_before", "layer_norm_elementwise_affine"}) {
-    if (!config.boolean(key, true)) {
-      config.fail(key, "is false, which is not supported");
-    }
-  }
   Descriptor decoder = dense_decoder(config);
   if (config.integer("word_embed_proj_dim", decoder.width) != decoder.width) {
     config.fail("word_embed_proj_dim", "differs from 'hidden_size', which is not supported");
@@ -184,6 +206,12 @@ Descriptor read_opt(ConfigReader& config) {
   const bool bias = config.boolean("enable_bias", true);
   set_attention_bias(decoder, bias);
   set_mlp_bias(decoder, bias);
+  if (!config.boolean("layer_norm_elementwise_affine", true)) {
+    NormDescriptor plain = decoder.final_norm;
+    plain.weight = false;
+    plain.bias = false;
+    set_pre_norms(decoder, plain);
+  }
   constexpr int first_row = 2;
   decoder.positions =
       LearnedPositionsDescriptor{.rows = decoder.context + first_row, .offset = first_row};
@@ -199,6 +227,9 @@ Descriptor read_opt(ConfigReader& config) {
   names.mlp_norm = "final_layer_norm";
   for (LayerDescriptor& layer : decoder.layers) {
     layer.attention().kv_heads = layer.attention().heads;
+  }
+  if (!config.boolean("do_layer_norm_before", true)) {
+    set_opt_sum_norms(decoder);
   }
   return decoder;
 }

@@ -118,7 +118,9 @@ void set_names(TensorNames& names) {
 // layers.
 Descriptor read_kimi_linear(ConfigReader& config) {
   config.set_defaults({{"max_position_embeddings", config.integer("model_max_length", 1 << 20)}});
+  config.replace("num_key_value_heads", config.integer("num_attention_heads"));
   Descriptor decoder = dense_decoder(config);
+  decoder.tied_head = false;  // whatever the file says: the head is always there
   set_pre_norms(decoder, rms_norm(config));
   require_silu(config, "hidden_act");
   set_names(decoder.names);

@@ -4,6 +4,7 @@
 
 #include "models/families/dense.h"
 #include "models/families/families.h"
+#include "models/families/gguf_settings.h"
 #include "models/families/recurrent.h"
 
 namespace espalier::models {
@@ -105,6 +106,58 @@ Descriptor read_lfm2_moe(ConfigReader& config) {
   decoder.names.experts.correction_bias = "feed_forward.expert_bias";
   decoder.names.experts.input = {"feed_forward.experts.{}.w1", "feed_forward.experts.{}.w3"};
   decoder.names.experts.down = "feed_forward.experts.{}.w2";
+  return decoder;
+}
+
+namespace {
+
+nlohmann::json lfm2_settings(const GgufReader& file) {
+  nlohmann::json kinds = nlohmann::json::array();
+  for (const bool attends : gguf_attending_layers(file)) {
+    kinds.push_back(attends ? "full_attention" : "conv");
+  }
+  return {{"layer_types", kinds},
+          {"conv_L_cache", file.integer("shortconv.l_cache")},
+          {"block_auto_adjust_ff_dim", false},
+          {"norm_eps", file.number("attention.layer_norm_rms_epsilon")},
+          {"rms_norm_eps", nullptr}};
+}
+
+void use_gguf_lfm2_tensors(Descriptor& decoder, const GgufReader& file) {
+  use_gguf_tensors(decoder);
+  if (!file.has_tensor("output_norm.weight")) {
+    decoder.names.final_norm = "token_embd_norm";
+  }
+  decoder.names.recurrent_renamed = {{"in_proj", "shortconv.in_proj"},
+                                     {"conv", "shortconv.conv"},
+                                     {"out_proj", "shortconv.out_proj"}};
+}
+
+}  // namespace
+
+Descriptor read_lfm2(const GgufReader& file) {
+  ConfigReader config = gguf_settings(file, "lfm2", lfm2_settings(file));
+  Descriptor decoder = read_lfm2(config);
+  use_gguf_lfm2_tensors(decoder, file);
+  config.check_all_read();
+  return decoder;
+}
+
+Descriptor read_lfm2_moe(const GgufReader& file) {
+  constexpr int sigmoid = 2;
+  nlohmann::json settings = lfm2_settings(file);
+  settings["num_dense_layers"] = file.integer("leading_dense_block_count");
+  settings["use_expert_bias"] = file.any_layer_has("exp_probs_b.bias");
+  if (file.integer("expert_gating_func", sigmoid) != sigmoid) {
+    file.fail("expert_gating_func", "is not the sigmoid");
+  }
+  ConfigReader config = gguf_settings(file, "lfm2_moe", settings);
+  for (const char* key : {"first_k_dense_replace", "block_auto_adjust_ff_dim"}) {
+    config.ignore(key);
+  }
+  Descriptor decoder = read_lfm2_moe(config);
+  use_gguf_lfm2_tensors(decoder, file);
+  config.check_all_read();
   return decoder;
 }
 

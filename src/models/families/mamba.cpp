@@ -2,6 +2,7 @@
 
 #include "models/families/dense.h"
 #include "models/families/families.h"
+#include "models/families/gguf_settings.h"
 #include "models/families/recurrent.h"
 
 namespace espalier::models {
@@ -38,7 +39,6 @@ Descriptor mamba_decoder(ConfigReader& config, const RecurrentDescriptor& mixer)
                        "chunk_size",
                        "num_attention_heads",
                        "num_key_value_heads",
-                       "intermediate_size",
                        "d_inner",
                        "d_model",
                        "n_layer",
@@ -50,7 +50,8 @@ Descriptor mamba_decoder(ConfigReader& config, const RecurrentDescriptor& mixer)
 
 MambaDescriptor mamba_mixer(const ConfigReader& config) {
   const int width = config.integer("hidden_size");
-  return {.channels = static_cast<int>(config.number("expand", 2) * width),
+  const int expanded = static_cast<int>(config.number("expand", 2) * width);
+  return {.channels = config.integer("intermediate_size", expanded),
           .states = config.integer("state_size", 16),
           .time_rank = integer_or_auto(config, "time_step_rank", (width + 15) / 16),
           .convolution = {.taps = config.integer("conv_kernel", 4),
@@ -97,6 +98,55 @@ Descriptor read_mamba2(ConfigReader& config) {
                                                    : static_cast<float>(limits.back()),
                        .output_norm = Mamba2Descriptor::OutputNorm{
                            .eps = static_cast<float>(config.number("layer_norm_epsilon"))}});
+}
+
+namespace {
+
+/// The settings that Mamba and Mamba 2 have in common.
+nlohmann::json mamba_settings(const GgufReader& file) {
+  for (const char* key : {"attention.head_count", "feed_forward_length"}) {
+    file.require_off(key);
+  }
+  return {{"expand",
+           static_cast<double>(file.integer("ssm.inner_size")) / file.integer("embedding_length")},
+          {"state_size", file.integer("ssm.state_size")},
+          {"conv_kernel", file.integer("ssm.conv_kernel")},
+          {"use_conv_bias", file.any_layer_has("ssm_conv1d.bias")},
+          {"use_bias", file.any_layer_has("ssm_in.bias")},
+          {"layer_norm_epsilon", file.number("attention.layer_norm_rms_epsilon")},
+          {"rms_norm_eps", nullptr}};
+}
+
+void use_gguf_mamba_tensors(Descriptor& decoder) {
+  use_gguf_tensors(decoder);
+  decoder.names.recurrent_renamed = gguf_mamba_names();
+}
+
+}  // namespace
+
+// GGUF's "mamba" holds Falcon-Mamba too.
+Descriptor read_mamba(const GgufReader& file) {
+  const bool falcon = file.boolean("ssm.dt_b_c_rms", false);
+  nlohmann::json settings = mamba_settings(file);
+  settings["time_step_rank"] = file.integer("ssm.time_step_rank");
+  ConfigReader config = gguf_settings(file, falcon ? "falcon_mamba" : "mamba", settings);
+  Descriptor decoder = falcon ? read_falcon_mamba(config) : read_mamba(config);
+  use_gguf_mamba_tensors(decoder);
+  config.check_all_read();
+  return decoder;
+}
+
+Descriptor read_mamba2(const GgufReader& file) {
+  const int heads = file.integer("ssm.time_step_rank");
+  nlohmann::json settings = mamba_settings(file);
+  settings["num_heads"] = heads;
+  settings["head_dim"] = heads > 0 ? file.integer("ssm.inner_size") / heads : 0;
+  settings["n_groups"] = file.integer("ssm.group_count");
+  ConfigReader config = gguf_settings(file, "mamba2", settings);
+  Descriptor decoder = read_mamba2(config);
+  use_gguf_mamba_tensors(decoder);
+  config.check_all_read();
+  return decoder;
 }
 
 }  // namespace espalier::models

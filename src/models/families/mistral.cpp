@@ -23,15 +23,19 @@ Descriptor read_mistral(ConfigReader& config) {
   return decoder;
 }
 
-// Ministral 3: queries grow with the logarithm of the position beyond the trained context, which
-// is therefore where the context ends.
+// Ministral 3: queries grow with the logarithm of the position beyond the trained context.
 Descriptor read_ministral3(ConfigReader& config) {
   Descriptor decoder = read_mistral(config);
   if (const std::optional<ConfigReader> rope = config.object("rope_parameters")) {
-    rope->ignore("llama_4_scaling_beta");
     rope->ignore("max_position_embeddings");
+    const double beta = rope->number("llama_4_scaling_beta", 0);
     const int trained = rope->integer("original_max_position_embeddings", decoder.context);
-    decoder.context = std::min(decoder.context, trained);
+    for (LayerDescriptor& layer : decoder.layers) {
+      if (beta != 0) {
+        layer.attention().query_growth = QueryGrowthDescriptor{
+            .beta = static_cast<float>(beta), .interval = static_cast<float>(trained)};
+      }
+    }
   }
   return decoder;
 }

@@ -22,7 +22,9 @@ Descriptor read_phimoe(ConfigReader& config) {
   NormDescriptor norm = layer_norm(config, "rms_norm_eps");
   norm.bias = true;
   set_pre_norms(decoder, norm);
-  set_rope(decoder, read_rope(config));
+  RopeSettings rope = read_rope(config);
+  rope.partial = 1;  // whole heads, whatever the file says
+  set_rope(decoder, rope);
   set_attention_bias(decoder, config.boolean("attention_bias", false));
   decoder.head_bias = config.boolean("lm_head_bias", false);
   const bool slides = config.contains("sliding_window");
@@ -30,6 +32,7 @@ Descriptor read_phimoe(ConfigReader& config) {
               config.integer("sliding_window", 0));
   ExpertsDescriptor experts = softmax_experts(config, "intermediate_size");
   experts.router.rule.score = layers::RouterRule::Score::sparse_mixer;
+  experts.router.rule.chosen = 2;  // whatever the file says
   experts.router.rule.tolerance = static_cast<float>(config.number("router_jitter_noise", 0.01));
   decoder.names.experts = expert_names("block_sparse_moe", "w1", "w3", "w2");
   set_experts(decoder, experts);

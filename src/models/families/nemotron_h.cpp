@@ -105,7 +105,8 @@ Descriptor read_nemotron_h(ConfigReader& config) {
   config.set_defaults({{"num_hidden_layers", kinds.size()}});
   Descriptor decoder = dense_decoder(config);
   decoder.final_norm = rms_norm(config, "layer_norm_epsilon");
-  set_attention_bias(decoder, config.boolean("attention_bias", false));
+  config.ignore("attention_bias");  // there are none, whatever the file says
+  decoder.tied_head = false;
   const Mamba2Descriptor mamba = read_mixer(config, decoder.final_norm.eps);
   const MlpDescriptor mlp{.hidden = config.integer("intermediate_size"),
                           .activation = read_activation(config, "mlp_hidden_act"),

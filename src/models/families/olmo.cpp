@@ -3,15 +3,24 @@
 #include "models/families/families.h"
 
 namespace espalier::models {
+namespace {
+
+void set_limit(Descriptor& decoder, const ConfigReader& config) {
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().qkv_limit = static_cast<float>(config.number("clip_qkv", 0));
+  }
+}
+
+}  // namespace
 
 // OLMo 1: layer norms without anything learned.
 Descriptor read_olmo(ConfigReader& config) {
-  config.require_off("clip_qkv");
   Descriptor decoder = dense_decoder(config);
   set_pre_norms(decoder, {.kind = NormDescriptor::Kind::layer, .eps = 1e-5F, .weight = false});
   set_rope(decoder, read_rope(config));
   set_activation(decoder, read_activation(config, "hidden_act"));
   set_attention_bias(decoder, config.boolean("attention_bias", false));
+  set_limit(decoder, config);
   return decoder;
 }
 
@@ -43,8 +52,8 @@ Descriptor read_olmo2(ConfigReader& config) {
 
 // OLMoE: norms over all heads of q and k together.
 Descriptor read_olmoe(ConfigReader& config) {
-  config.require_off("clip_qkv");
   Descriptor decoder = read_llama(config);
+  set_limit(decoder, config);
   for (LayerDescriptor& layer : decoder.layers) {
     layer.attention().qk_norm =
         QkNormDescriptor{.scope = QkNormDescriptor::Scope::projection, .norm = decoder.final_norm};

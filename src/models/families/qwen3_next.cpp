@@ -4,6 +4,7 @@
 
 #include "models/families/dense.h"
 #include "models/families/families.h"
+#include "models/families/gguf_settings.h"
 #include "models/families/recurrent.h"
 
 namespace espalier::models {
@@ -106,6 +107,41 @@ Descriptor read_qwen3_5_moe(ConfigReader& config) {
   config.set_defaults({{"intermediate_size", 0}});
   Descriptor decoder = read_qwen3_5(config);
   set_experts(decoder, config, true, [](std::size_t) { return true; });
+  return decoder;
+}
+
+Descriptor read_qwen3_next(const GgufReader& file) {
+  const int head_dim = file.integer("attention.key_length");
+  const int value_heads = file.integer("ssm.time_step_rank");
+  const int inner = file.integer("ssm.inner_size");
+  ConfigReader config = gguf_settings(
+      file, "qwen3_next",
+      {{"linear_conv_kernel_dim", file.integer("ssm.conv_kernel")},
+       {"linear_key_head_dim", file.integer("ssm.state_size")},
+       {"linear_num_key_heads", file.integer("ssm.group_count")},
+       {"linear_num_value_heads", value_heads},
+       {"linear_value_head_dim", value_heads > 0 ? inner / value_heads : 0},
+       {"partial_rotary_factor",
+        static_cast<double>(file.integer("rope.dimension_count", head_dim / 4)) / head_dim}});
+  Descriptor decoder = read_qwen3_next(config);
+  use_gguf_tensors(decoder);
+  decoder.names.mlp_norm = "post_attention_norm";
+  decoder.names.recurrent_renamed = gguf_mamba_names();
+  // The file's norm weights have the one added, and its projections lie in another order.
+  decoder.final_norm.weight_offset = 0;
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention_norm->weight_offset = 0;
+    layer.mlp_norm->weight_offset = 0;
+    if (auto* attention = std::get_if<AttentionDescriptor>(&layer.mixer)) {
+      attention->qk_norm->norm.weight_offset = 0;
+      continue;
+    }
+    auto& mixer = std::get<GatedDeltaDescriptor>(std::get<RecurrentDescriptor>(layer.mixer));
+    mixer.projections = {"attn_qkv", "attn_gate", "ssm_ba"};
+    mixer.by_key_head = false;
+    mixer.rates_by_key_head = true;
+  }
+  config.check_all_read();
   return decoder;
 }
 

@@ -48,6 +48,12 @@ Descriptor read_qwen2_moe(const GgufReader& file) {
 // Qwen 3 MoE.
 Descriptor read_qwen3_moe(ConfigReader& config) {
   Descriptor decoder = read_qwen3(config);
+  if (!config.contains("layer_types")) {
+    // Here windows are in all layers, where there are any.
+    const bool slides = config.boolean("use_sliding_window", false);
+    set_windows(decoder, std::vector<bool>(decoder.layers.size(), slides),
+                config.integer("sliding_window", 0));
+  }
   ExpertsDescriptor experts = softmax_experts(config, "moe_intermediate_size");
   decoder.names.experts = expert_names("mlp");
   read_experts(config, decoder, experts);

@@ -35,6 +35,10 @@ Descriptor read_recurrent_gemma(ConfigReader& config) {
   set_pre_norms(decoder, norm);
   set_rope(decoder, read_rope(config));
   set_activation(decoder, read_activation(config, "hidden_activation"));
+  if (decoder.layers.front().mlp().activation != layers::Activation::gelu_tanh) {
+    config.fail("hidden_activation", "is '" + config.string("hidden_activation") +
+                                         "', which is not supported in linear recurrences");
+  }
   set_mlp_bias(decoder, true);
   set_names(decoder.names);
   const int width = config.integer("lru_width", decoder.width);

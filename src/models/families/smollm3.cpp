@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "models/families/dense.h"
 #include "models/families/families.h"
 
@@ -15,9 +17,8 @@ bool lacks_rope(std::size_t layer, int interval) {
 // SmolLM3: Llama with layers that have no positions.
 Descriptor read_smollm3(ConfigReader& config) {
   config.set_defaults({{"tie_word_embeddings", true}});
-  config.require_off("use_sliding_window");
-  config.ignore("sliding_window");
-  config.ignore("layer_types");
+  const bool slides = config.boolean("use_sliding_window", false);
+  const int window = config.integer("sliding_window", 0);
   Descriptor decoder = read_llama(config);
   const int interval = config.integer("no_rope_layer_interval", no_rope_interval);
   const std::vector<int> with_rope = config.integers("no_rope_layers");
@@ -30,6 +31,12 @@ Descriptor read_smollm3(ConfigReader& config) {
       decoder.layers[i].attention().rope.reset();
     }
   }
+  std::vector<bool> sliding = sliding_layers(config, 0);
+  for (std::size_t i = 0; i < sliding.size(); ++i) {
+    const bool listed = config.contains("layer_types");
+    sliding[i] = slides && (listed ? sliding[i] : !decoder.layers[i].attention().rope.has_value());
+  }
+  set_windows(decoder, sliding, window);
   return decoder;
 }
 

@@ -7,7 +7,6 @@ namespace espalier::models {
 // norm.
 Descriptor read_stablelm(ConfigReader& config) {
   config.set_defaults({{"partial_rotary_factor", 0.25}});
-  config.require_off("qk_layernorm");
   Descriptor decoder = dense_decoder(config);
   NormDescriptor norm = layer_norm(config, "layer_norm_eps");
   norm.bias = true;
@@ -18,7 +17,16 @@ Descriptor read_stablelm(ConfigReader& config) {
   if (parallel) {
     decoder.names.mlp_norm = decoder.names.attention_norm;
   }
+  const bool normalizes = config.boolean("qk_layernorm", false);
+  NormDescriptor head_norm = norm;
+  head_norm.bias = false;
+  decoder.names.q_norm = "self_attn.q_layernorm";
+  decoder.names.k_norm = "self_attn.k_layernorm";
   for (LayerDescriptor& layer : decoder.layers) {
+    if (normalizes) {
+      layer.attention().qk_norm =
+          QkNormDescriptor{.norm = head_norm, .weights = QkNormDescriptor::Weights::listed};
+    }
     layer.attention().qkv_bias = config.boolean("use_qkv_bias", false);
     layer.parallel = parallel;
   }

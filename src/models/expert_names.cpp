@@ -1,0 +1,60 @@
+#include "models/expert_names.h"
+
+#include <cstddef>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace espalier::models {
+namespace {
+
+/// Where MLX keeps the stacked matrices of `part`: beside the other tensors, or in `experts`.
+std::string mlx_stack(const layers::WeightReader& weights, const std::string& prefix,
+                      const std::string& part) {
+  for (const char* place : {".switch_mlp.", ".experts."}) {
+    if (weights.contains(prefix + part + place + "up_proj.weight")) {
+      return part + place;
+    }
+  }
+  return {};
+}
+
+void use_layout(Descriptor& descriptor, ExpertsDescriptor::Layout layout) {
+  for (LayerDescriptor& layer : descriptor.layers) {
+    if (auto* experts = std::get_if<ExpertsDescriptor>(&layer.feed_forward)) {
+      experts->layout = layout;
+      experts->gate_up = ExpertsDescriptor::GateUp::halves;
+    }
+  }
+}
+
+}  // namespace
+
+void use_stacked_experts(Descriptor& descriptor, const layers::WeightReader& weights) {
+  ExpertNames& names = descriptor.names.experts;
+  const std::string part = names.router.substr(0, names.router.find('.'));
+  for (std::size_t i = 0; i < descriptor.layers.size(); ++i) {
+    const auto* experts = std::get_if<ExpertsDescriptor>(&descriptor.layers[i].feed_forward);
+    if (experts == nullptr) {
+      continue;
+    }
+    const std::string prefix = descriptor.names.layers + std::to_string(i) + ".";
+    if (const std::string stack = mlx_stack(weights, prefix, part); !stack.empty()) {
+      names.input = experts->gated ? std::vector{stack + "gate_proj", stack + "up_proj"}
+                                   : std::vector{stack + "up_proj"};
+      names.down = stack + "down_proj";
+      names.suffix = ".weight";
+      names.bias_suffix = ".bias";
+      use_layout(descriptor, ExpertsDescriptor::Layout::stacked);
+    } else if (experts->layout == ExpertsDescriptor::Layout::each && experts->gated &&
+               weights.contains(prefix + part + ".experts.gate_up_proj")) {
+      names.input = {part + ".experts.gate_up_proj"};
+      names.down = part + ".experts.down_proj";
+      names.suffix = "";
+      use_layout(descriptor, ExpertsDescriptor::Layout::stacked);
+    }
+    return;
+  }
+}
+
+}  // namespace espalier::models
