@@ -253,7 +253,7 @@ std::vector<float> WeightReader::values(const std::string& name,
 std::vector<std::string> WeightReader::unread() const {
   std::vector<std::string> names;
   for (const arrays::TensorView& tensor : file_->tensors()) {
-    if (!read_.contains(tensor.name)) {
+    if (!read_.contains(tensor.name) && !tensor.bytes.empty()) {
       names.push_back(tensor.name);
     }
   }

@@ -71,7 +71,7 @@ class WeightReader {
 
   /// Bytes of all tensors.
   std::size_t bytes() const;
-  /// Names of the tensors that were not read, in file order.
+  /// Names of the tensors that hold something and were not read, in file order.
   std::vector<std::string> unread() const;
 
  private:

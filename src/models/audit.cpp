@@ -81,8 +81,7 @@ void check_all_tensors_read(const Descriptor& descriptor, const layers::WeightRe
   constexpr std::size_t shown = 5;
   std::vector<std::string> unread = weights.unread();
   std::erase_if(unread, [&](const std::string& name) {
-    const std::string_view reason =
-        weights.outputs(name) == 0 ? "it holds nothing" : reason_to_ignore(name, descriptor);
+    const std::string_view reason = reason_to_ignore(name, descriptor);
     if (!reason.empty()) {
       spdlog::debug("{}: tensor '{}' is left unread: {}", weights.path(), name, reason);
     }

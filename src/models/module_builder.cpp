@@ -30,7 +30,9 @@ kernels::ElementFunction load_xielu(layers::WeightReader& weights, const std::st
 layers::Norm ModuleBuilder::norm(const NormDescriptor& norm, const std::string& name, int size) {
   std::vector<float> weight(static_cast<std::size_t>(size), 1.0F);
   if (norm.weight) {
-    weight = weights_.vector(name + ".weight", size);
+    // Falcon-H1's GGUF files lack the suffix on one norm.
+    const bool bare = weights_.contains(name) && !weights_.contains(name + ".weight");
+    weight = weights_.vector(bare ? name : name + ".weight", size);
     for (float& value : weight) {
       value += norm.weight_offset;
     }

@@ -79,11 +79,12 @@ void set_gemma3(Descriptor& decoder, const NormDescriptor& norm, const RopeSetti
 Descriptor read_gemma(ConfigReader& config) {
   // Files from before transformers 4.39 say "gelu" in `hidden_act` and mean the tanh form.
   const std::string older = config.string("hidden_act", "gelu");
-  const bool stated = config.contains("hidden_activation");
+  const bool stated = config.contains("hidden_activation") && older == "gelu";
   if (!stated) {
     config.set_defaults({{"activation", older == "gelu" ? "gelu_pytorch_tanh" : older}});
   }
   config.require_off("use_bidirectional_attention");
+  config.ignore("hidden_activation");
   Descriptor decoder = gemma_decoder(config, stated ? "hidden_activation" : "activation");
   set_rope(decoder, read_rope(config));
   return decoder;

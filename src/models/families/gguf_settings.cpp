@@ -117,6 +117,7 @@ ConfigReader gguf_settings(const GgufReader& file, const std::string& model_type
     add("num_experts", experts);
   }
   add("model_type", model_type);
+  add("hidden_act", "silu");
   add("vocab_size", file.tensor_rows("token_embd.weight"));
   add("tie_word_embeddings", !file.has_tensor("output.weight"));
   add("rope_scaling", read_scaling(file));

@@ -82,7 +82,7 @@ Descriptor read_mamba2(ConfigReader& config) {
   }
   const std::vector<double> limits = config.numbers("time_step_limit");
   const bool bias = config.boolean("use_bias", false);
-  ignore_keys(config, {"time_step_rank"});
+  ignore_keys(config, {"intermediate_size", "time_step_rank"});
   return mamba_decoder(
       config,
       Mamba2Descriptor{.heads = heads,
@@ -114,6 +114,7 @@ nlohmann::json mamba_settings(const GgufReader& file) {
           {"use_conv_bias", file.any_layer_has("ssm_conv1d.bias")},
           {"use_bias", file.any_layer_has("ssm_in.bias")},
           {"layer_norm_epsilon", file.number("attention.layer_norm_rms_epsilon")},
+          {"intermediate_size", file.integer("ssm.inner_size")},
           {"rms_norm_eps", nullptr}};
 }
 
