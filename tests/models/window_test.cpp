@@ -31,11 +31,12 @@ Fed feed(Model& model, const std::vector<state::KvLayerShape>& layers, int chunk
   Fed run;
   for (int first = 0; first < tokens; first += chunk) {
     const int rows = std::min(chunk, tokens - first);
-    Batch batch{.tokens = {}, .sequences = {{.first_row = 0, .rows = rows, .state = &state}}};
+    Batch batch{.tokens = {},
+                .sequences = {{.first_row = 0, .rows = rows, .state = &state}},
+                .logits_rows = {rows - 1}};
     for (int row = 0; row < rows; ++row) {
       batch.tokens.push_back(3 + (first + row) * 7 % 300);
     }
-    batch.logits_rows = {rows - 1};
     mx::array logits = mx::contiguous(model.forward(batch, pool));
     logits.eval();
     run.logits.assign(logits.data<float>(), logits.data<float>() + logits.size());
