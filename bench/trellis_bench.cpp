@@ -3,6 +3,7 @@
 // target `trellis_bench` and run it on a quiet machine.
 #include <algorithm>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,24 @@ namespace {
 constexpr int inputs = 1024;
 constexpr int outputs = 256;
 
+/// Random codes as a matrix.
+TrellisMatrix random_matrix(const TrellisFormat& format) {
+  std::mt19937 random(1);
+  std::vector<std::uint32_t> words(inputs * outputs * format.bits / 32);
+  std::generate(words.begin(), words.end(), std::ref(random));
+  const int rows = format.axis == 1 ? outputs : inputs;
+  const std::vector<std::uint16_t> scales(rows, 0x3C00);
+  return pack_trellis(
+      {"codes",
+       arrays::StorageType::u32,
+       {rows, static_cast<std::int64_t>(words.size()) / rows},
+       std::as_bytes(std::span(words))},
+      {"scales", arrays::StorageType::f16, {rows}, std::as_bytes(std::span(scales))}, format);
+}
+
 /// A random matrix and prepared activations.
 struct Product {
-  std::vector<std::uint32_t> codes;
+  TrellisMatrix matrix;
   TrellisOperand operand;
   std::vector<std::int32_t> words;
   std::vector<float> scales;
@@ -29,18 +45,7 @@ struct Product {
 
   Product(const TrellisCpu& cpu, const TrellisFormat& format, TrellisActivations activations,
           int count)
-      : codes(inputs * outputs * format.bits / 32 + 16) {
-    std::mt19937 random(1);
-    std::generate(codes.begin(), codes.end(), std::ref(random));
-    const TrellisHash hash = trellis_hash(format.code);
-    operand = {.codes = codes.data(),
-               .bits = format.bits,
-               .axis = format.axis,
-               .inputs = inputs,
-               .outputs = outputs,
-               .multiplier = static_cast<std::int32_t>(hash.multiplier),
-               .addend = static_cast<std::int32_t>(hash.addend),
-               .mask = (1 << format.state_bits) - 1};
+      : matrix(random_matrix(format)), operand(matrix) {
     constexpr int blocks = inputs / trellis_activation_block;
     words.resize(static_cast<std::size_t>(count) * inputs);
     scales.resize(count * blocks);
@@ -51,6 +56,7 @@ struct Product {
             .sums = sums.data(),
             .row_words = few ? inputs : inputs / 2,
             .blocks = blocks};
+    std::mt19937 random(1);
     std::normal_distribution<float> normal;
     std::vector<float> values(inputs);
     for (int row = 0; row < count; ++row) {

@@ -1,12 +1,11 @@
 #include "kernels/linear.h"
 
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 
 #include "base/thread_pool.h"
 #include "base/tile_counter.h"
 #include "kernels/element_type.h"
+#include "kernels/linear_product.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/primitive.h"
 
@@ -15,23 +14,6 @@ namespace espalier::kernels {
 namespace mx = mlx::core;
 
 namespace {
-
-Activation to_activation(const std::optional<Gate>& gate) {
-  if (!gate) {
-    return Activation::none;
-  }
-  switch (*gate) {
-    case Gate::silu:
-      return Activation::silu;
-    case Gate::gelu_tanh:
-      return Activation::gelu_tanh;
-    case Gate::gelu_erf:
-      return Activation::gelu_erf;
-    case Gate::relu:
-      return Activation::relu;
-  }
-  return Activation::none;
-}
 
 /// Memory that a thread keeps between calls.
 template <class T>
@@ -342,87 +324,52 @@ void LinearWork::operator()(const std::vector<mx::array>& inputs,
   }
 }
 
-void check(bool fits, const std::string& message) {
-  if (!fits) {
-    throw std::invalid_argument("[linear] expected " + message);
-  }
-}
-
-/// A product ready to be computed.
-struct PreparedProduct {
-  LinearWork work;
-  mx::Shape shape;
-  mx::Dtype dtype;
-  std::vector<mx::array> inputs;
-};
-
-PreparedProduct prepare_product(const mx::array& x, const std::vector<PackedMatrix>& weights,
-                                const LinearOptions& options, bool f32_output) {
-  check(x.ndim() == 2 && !weights.empty(), "x of two dimensions and at least one matrix");
-  element_type(x.dtype());
+/// A product of packed bands, as a node or at once.
+mx::array band_product(const ProductCall& call, const std::vector<PackedMatrix>& weights,
+                       const LinearOptions& options, bool now) {
   LinearWork work{.matrices = {},
-                  .activation = to_activation(options.gate),
-                  .gated = options.gate.has_value(),
-                  .has_norm = options.norm.has_value(),
-                  .norm_eps = options.norm ? options.norm->eps : 0.0F,
-                  .has_bias = options.bias.has_value(),
-                  .has_residual = options.residual.has_value(),
+                  .activation = call.setting.activation,
+                  .gated = call.setting.gated,
+                  .has_norm = call.setting.has_norm,
+                  .norm_eps = call.setting.norm_eps,
+                  .has_bias = call.setting.has_bias,
+                  .has_residual = call.setting.has_residual,
                   .formats = {}};
-  std::vector<mx::array> inputs{x};
   work.matrices.reserve(weights.size());
   work.formats.reserve(weights.size());
-  inputs.reserve(weights.size() + 4);
-  int outputs = 0;
+  std::vector<mx::array> matrices;
+  matrices.reserve(weights.size());
   for (const auto& weight : weights) {
-    check(weight.columns == x.shape(1), "matrices of as many columns as x");
     const BandMatrix& matrix = work.matrices.emplace_back(weight);
     work.formats.push_back(matrix.takes_integers()
                                ? options.activations.value_or(weight.activations)
                                : ActivationFormat::f32);
-    inputs.push_back(weight.data);
-    outputs += weight.rows;
+    matrices.push_back(weight.data);
   }
-  if (options.gate) {
-    check(weights.size() == 2 && weights[0].rows == weights[1].rows,
-          "a gate with two matrices of equal shape");
-    outputs /= 2;
+  return make_or_run(std::move(work), call, call.inputs(matrices), now);
+}
+
+mx::array any_product(const mx::array& x, const std::vector<PackedMatrix>& weights,
+                      const LinearOptions& options, bool f32_output, bool now) {
+  const ProductCall call = check_product(x, weights, options, f32_output);
+  const auto is_trellis = [](const PackedMatrix& weight) { return weight.trellis.has_value(); };
+  if (std::none_of(weights.begin(), weights.end(), is_trellis)) {
+    return band_product(call, weights, options, now);
   }
-  if (options.norm) {
-    check(options.norm->weight.size() == static_cast<std::size_t>(x.shape(1)) &&
-              options.norm->weight.dtype() == mx::float32,
-          "a f32 norm weight of K elements");
-    inputs.push_back(options.norm->weight);
-  }
-  if (options.bias) {
-    const int biases = options.gate ? 2 * outputs : outputs;
-    check(options.bias->size() == static_cast<std::size_t>(biases) &&
-              options.bias->dtype() == mx::float32,
-          "a f32 bias of as many elements as the matrices have rows");
-    inputs.push_back(*options.bias);
-  }
-  if (options.residual) {
-    check(options.residual->shape() == mx::Shape{x.shape(0), outputs} &&
-              options.residual->dtype() == x.dtype(),
-          "a residual of the result's shape and x's dtype");
-    inputs.push_back(*options.residual);
-  }
-  return {std::move(work), mx::Shape{x.shape(0), outputs}, f32_output ? mx::float32 : x.dtype(),
-          std::move(inputs)};
+  return is_trellis_product(weights, options) ? trellis_product(call, weights, options, now)
+                                              : joined_product(call, weights, options, now);
 }
 
 }  // namespace
 
 mx::array linear(const mx::array& x, const std::vector<PackedMatrix>& weights,
                  const LinearOptions& options, bool f32_output) {
-  PreparedProduct product = prepare_product(x, weights, options, f32_output);
-  return make_node(std::move(product.work), std::move(product.shape), product.dtype,
-                   std::move(product.inputs));
+  return any_product(x, weights, options, f32_output, /* now = */ false);
 }
 
 mx::array linear_now(const mx::array& x, const std::vector<PackedMatrix>& weights,
                      const LinearOptions& options, bool f32_output) {
-  const PreparedProduct product = prepare_product(x, weights, options, f32_output);
-  return run_now(product.work, product.shape, product.dtype, product.inputs);
+  return any_product(x, weights, options, f32_output, /* now = */ true);
 }
 
 }  // namespace espalier::kernels

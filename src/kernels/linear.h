@@ -6,6 +6,7 @@
 
 #include "arrays/tensor_file.h"
 #include "kernels/block_codes.h"
+#include "kernels/trellis.h"
 #include "mlx/mlx.h"
 
 namespace espalier::kernels {
@@ -25,7 +26,14 @@ struct PackedMatrix {
   int columns;  // K, input features
   /// What suits the precision of the weights.
   ActivationFormat activations = ActivationFormat::int8;
+  /// The matrix, where it is trellis-coded; `data` then are its codes and `layout` says nothing.
+  std::optional<TrellisMatrix> trellis = {};
+
+  std::size_t bytes() const { return data.nbytes() + (trellis ? trellis->scales.nbytes() : 0); }
 };
+
+/// A trellis-coded matrix as any other. Products take 15-bit activations unless told otherwise.
+PackedMatrix pack(TrellisMatrix matrix);
 
 /// Whether `pack` takes tensors of this type: f32 f16 bf16 and all GGUF block types but q8_1.
 bool can_pack(arrays::StorageType type);
@@ -65,6 +73,12 @@ struct LinearOptions {
 /// T, the other rows, the thread count or the instruction set. Products are exact integer sums per
 /// 32 inputs (16 where weights have a scale for so few), accumulated in f32 (fused multiply-add) in
 /// order.
+///
+/// Trellis-coded matrices: with integer activations the integer contract of `trellis_linear`; with
+/// f32 ones, sums in f32 of exact value times scale. Under the reference contract activations are
+/// floats, each result is rounded to x's dtype, as are norm, gate and their product, and rows are
+/// not invariant: of up to 4 rows the weights are unrefined value times scale in f32, of more exact
+/// value times scale rounded to x's dtype.
 mlx::core::array linear(const mlx::core::array& x, const std::vector<PackedMatrix>& weights,
                         const LinearOptions& options = {}, bool f32_output = false);
 
@@ -83,8 +97,8 @@ mlx::core::array unpack(const PackedMatrix& weight);
 /// Row and column of a value that is infinite or not a number, if there is one.
 std::optional<std::pair<int, int>> find_non_finite(const PackedMatrix& weight);
 
-/// Rows of the table for int32 `tokens` [T], times `scale`: [T, K] in `dtype`. Ids are the caller's
-/// to check.
+/// Rows of the table, which is not trellis-coded, for int32 `tokens` [T], times `scale`: [T, K] in
+/// `dtype`. Ids are the caller's to check.
 mlx::core::array embedding(const mlx::core::array& tokens, const PackedMatrix& table, float scale,
                            mlx::core::Dtype dtype);
 

@@ -190,6 +190,13 @@ BandMatrix::BandMatrix(const BandLayout& layout, int rows, int columns)
         return band_bytes<Format>(columns, layout.header);
       })) {}
 
+BandMatrix::BandMatrix(const PackedMatrix& matrix)
+    : BandMatrix(matrix.layout, matrix.rows, matrix.columns) {
+  if (matrix.trellis) {
+    throw std::invalid_argument("[BandMatrix] expected a matrix that is not trellis-coded");
+  }
+}
+
 bool BandMatrix::takes_integers() const {
   return with_band(type, []<class Format>(const Format*) {
     if constexpr (Format::quantized) {
@@ -247,6 +254,9 @@ PackedMatrix pack_blocks(const BandLayout& layout, int rows, int columns, const 
 }
 
 mx::array unpack(const PackedMatrix& weight) {
+  if (weight.trellis) {
+    return expand_trellis(*weight.trellis, mx::float32);
+  }
   const BandMatrix matrix(weight);
   const auto& format = linear_cpu().format(matrix.type);
   const int columns = matrix.columns;
@@ -269,7 +279,25 @@ mx::array unpack(const PackedMatrix& weight) {
   return result;
 }
 
+namespace {
+
+/// Values of a trellis are finite; their scales need not be.
+std::optional<std::pair<int, int>> find_non_finite_scale(const TrellisMatrix& matrix) {
+  const auto* scales = matrix.scales.data<float>();
+  for (int i = 0; i < static_cast<int>(matrix.scales.size()); ++i) {
+    if (!std::isfinite(scales[i])) {
+      return matrix.format.axis == 1 ? std::pair(i, 0) : std::pair(0, i);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::pair<int, int>> find_non_finite(const PackedMatrix& weight) {
+  if (weight.trellis) {
+    return find_non_finite_scale(*weight.trellis);
+  }
   const BandMatrix matrix(weight);
   const auto& format = linear_cpu().format(matrix.type);
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();

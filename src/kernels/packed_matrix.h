@@ -17,8 +17,8 @@ struct BandMatrix {
   /// Bytes from one band to the next.
   std::int64_t stride;
 
-  explicit BandMatrix(const PackedMatrix& matrix)
-      : BandMatrix(matrix.layout, matrix.rows, matrix.columns) {}
+  /// Throws `std::invalid_argument` for a trellis-coded matrix, which has no bands.
+  explicit BandMatrix(const PackedMatrix& matrix);
   BandMatrix(const BandLayout& layout, int rows, int columns);
 
   BandShape shape() const { return {columns, header}; }

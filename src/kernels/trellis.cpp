@@ -1,103 +1,192 @@
 #include "kernels/trellis.h"
 
 #include <algorithm>
-#include <cstring>
-#include <stdexcept>
+#include <optional>
+#include <utility>
 #include <vector>
 
-#include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/tile_counter.h"
-#include "kernels/huge_pages.h"
+#include "kernels/linear_product.h"
 #include "kernels/primitive.h"
 #include "kernels/trellis_cpu.h"
 
 namespace espalier::kernels {
 
 namespace mx = mlx::core;
-using arrays::StorageType;
+
+TrellisOperand::TrellisOperand(const TrellisMatrix& matrix)
+    : codes(matrix.codes.data<std::uint32_t>()),
+      format(matrix.format),
+      inputs(matrix.columns),
+      outputs(matrix.rows),
+      multiplier(static_cast<std::int32_t>(trellis_hash(matrix.format.code).multiplier)),
+      addend(static_cast<std::int32_t>(trellis_hash(matrix.format.code).addend)),
+      mask((1 << matrix.format.state_bits) - 1) {}
 
 namespace {
 
-/// Bytes past the last word that the kernels may read.
-constexpr std::int64_t slack_bytes = 64;
 /// Rows that share a decoded tile.
 constexpr int most_tile_rows = 512;
 
-int blocks_of(int inputs) {
-  return (inputs + trellis_activation_block - 1) / trellis_activation_block;
-}
+/// Rows of activations prepared for one matrix, or for all that are coded along their inputs.
+struct PreparedActivations {
+  std::vector<std::int32_t> words;
+  std::vector<float> scales;
+  std::vector<std::int32_t> sums;
+  TrellisRows rows;
 
-/// One call of `trellis_linear`. Inputs: x, codes, scales.
+  PreparedActivations(int count, int blocks, bool few)
+      : words(static_cast<std::size_t>(count) * blocks * trellis_activation_block / (few ? 1 : 2)),
+        scales(static_cast<std::size_t>(count) * blocks),
+        sums(scales.size()),
+        rows{.words = words.data(),
+             .scales = scales.data(),
+             .sums = sums.data(),
+             .row_words = static_cast<std::int64_t>(words.size()) / count,
+             .blocks = blocks} {}
+};
+
+/// One call with trellis-coded matrices and integer activations. Inputs: x, then what
+/// `ProductSetting` says.
 struct TrellisWork {
   static constexpr const char* name = "espalier::trellis_linear";
 
-  TrellisFormat format;
+  ProductSetting setting;
+  std::vector<TrellisMatrix> matrices;
   TrellisActivations activations;
 
   void operator()(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const;
 
  private:
   struct Call;
+  struct Scratch;
 
-  void prepare(const Call& call, int row, const TrellisRows& rows, float* values) const;
-  void run_tile(const Call& call, const TrellisRows& rows, int first_row, int count, int unit,
-                std::int32_t* tile, float* sums) const;
+  void share_activations(Call& call) const;
+  void prepare(const Call& call, std::size_t index, int row, float* values) const;
+  void multiply(const Call& call, std::size_t matrix, int unit, int first_row, int count,
+                Scratch& scratch, float* sums) const;
+  void run_unit(const Call& call, int unit, int first_row, int count, Scratch& scratch) const;
 };
 
 struct TrellisWork::Call {
   const TrellisCpu& cpu;
-  TrellisOperand operand;
-  mx::array x;
-  const float* scales;
-  float* output;  // [rows, outputs]
+  ProductArrays arrays;
+  std::vector<TrellisOperand> operands;
+  std::vector<PreparedActivations> prepared;
+  std::vector<std::size_t> prepared_from;  // the matrix that each was made for
+  std::vector<std::size_t> prepared_of;    // which of them each matrix takes
   int rows;
   bool few;
   int tile_rows;
 
-  int units() const { return (operand.outputs + cpu.unit - 1) / cpu.unit; }
+  int units_of(std::size_t matrix) const {
+    return (operands[matrix].outputs + cpu.unit - 1) / cpu.unit;
+  }
   int row_tiles() const { return (rows + tile_rows - 1) / tile_rows; }
 };
 
-void load_row(const mx::array& x, int row, int columns, float* values) {
-  const std::size_t first = static_cast<std::size_t>(row) * columns;
-  if (x.dtype() == mx::float32) {
-    std::memcpy(values, x.data<float>() + first, columns * sizeof(float));
-  } else if (x.dtype() == mx::float16) {
-    std::copy_n(x.data<mx::float16_t>() + first, columns, values);
-  } else {
-    std::copy_n(x.data<mx::bfloat16_t>() + first, columns, values);
-  }
-}
+/// What a thread needs beside.
+struct TrellisWork::Scratch {
+  std::vector<float> values;
+  std::vector<std::int32_t> tile;
+  std::vector<float> sums;  // [tile rows, unit]
+  std::vector<float> up;
+  std::vector<float> lanes;  // [tile rows, 16]
+  std::vector<float> up_lanes;
 
-void TrellisWork::prepare(const Call& call, int row, const TrellisRows& rows, float* values) const {
-  const int inputs = call.operand.inputs;
-  load_row(call.x, row, inputs, values);
-  if (format.axis == 0) {
+  explicit Scratch(const Call& call)
+      : values(static_cast<std::size_t>(call.operands[0].blocks()) * trellis_activation_block),
+        tile(call.few ? 0 : trellis_activation_block / 2 * call.cpu.unit),
+        sums(static_cast<std::size_t>(call.tile_rows) * call.cpu.unit),
+        up(sums.size()),
+        lanes(static_cast<std::size_t>(call.tile_rows) * band_rows),
+        up_lanes(lanes.size()) {}
+};
+
+void TrellisWork::prepare(const Call& call, std::size_t index, int row, float* values) const {
+  const std::size_t from = call.prepared_from[index];
+  const TrellisRows& rows = call.prepared[index].rows;
+  const int inputs = call.arrays.columns();
+  linear_cpu().convert_row(call.arrays.row(row), values);
+  if (matrices[from].format.axis == 0) {
+    const auto* scales = matrices[from].scales.data<float>();
     for (int i = 0; i < inputs; ++i) {
-      values[i] *= call.scales[i];
+      values[i] *= scales[i];
     }
   }
   std::fill(values + inputs, values + rows.blocks * trellis_activation_block, 0.0F);
-  call.cpu.prepare(call.operand, values, activations, call.few, rows, row);
+  call.cpu.prepare(call.operands[from], values, activations, call.few, rows, row);
 }
 
-void TrellisWork::run_tile(const Call& call, const TrellisRows& rows, int first_row, int count,
-                           int unit, std::int32_t* tile, float* sums) const {
+void TrellisWork::multiply(const Call& call, std::size_t matrix, int unit, int first_row, int count,
+                           Scratch& scratch, float* sums) const {
+  const TrellisRows& rows = call.prepared[call.prepared_of[matrix]].rows;
   if (call.few) {
-    call.cpu.few_rows(call.operand, rows, activations, count, unit, sums);
+    call.cpu.few_rows(call.operands[matrix], rows, activations, count, unit, sums);
   } else {
-    call.cpu.many_rows(call.operand, rows, first_row, count, unit, tile, sums);
+    call.cpu.many_rows(call.operands[matrix], rows, first_row, count, unit, scratch.tile.data(),
+                       sums);
+  }
+}
+
+/// The last factor, for up to 16 outputs of a unit from `first` on.
+void scale_lanes(const TrellisMatrix& matrix, const float* sums, int unit, int output, int lanes,
+                 int rows, float* scaled) {
+  float factors[band_rows] = {};
+  for (int lane = 0; lane < lanes; ++lane) {
+    factors[lane] = matrix.format.axis == 1
+                        ? matrix.scales.data<float>()[output + lane] * trellis_reciprocal
+                        : trellis_reciprocal;
+  }
+  for (int row = 0; row < rows; ++row) {
+    for (int lane = 0; lane < lanes; ++lane) {
+      scaled[row * band_rows + lane] =
+          sums[static_cast<std::int64_t>(row) * unit + lane] * factors[lane];
+    }
+  }
+}
+
+void TrellisWork::run_unit(const Call& call, int unit, int first_row, int count,
+                           Scratch& scratch) const {
+  std::size_t matrix = 0;
+  int column = 0;
+  while (unit >= call.units_of(matrix)) {
+    unit -= call.units_of(matrix);
+    column += matrices[matrix].rows;
+    ++matrix;
+  }
+  multiply(call, matrix, unit, first_row, count, scratch, scratch.sums.data());
+  if (setting.gated) {
+    multiply(call, 1, unit, first_row, count, scratch, scratch.up.data());
   }
   const int first = unit * call.cpu.unit;
-  const int outputs = std::min(call.cpu.unit, call.operand.outputs - first);
-  for (int row = 0; row < count; ++row) {
-    const float* from = sums + static_cast<std::int64_t>(row) * call.cpu.unit;
-    float* to = call.output + static_cast<std::int64_t>(first_row + row) * call.operand.outputs;
-    for (int i = 0; i < outputs; ++i) {
-      const float factor =
-          format.axis == 1 ? call.scales[first + i] * trellis_reciprocal : trellis_reciprocal;
-      to[first + i] = from[i] * factor;
+  const int outputs = std::min(call.cpu.unit, matrices[matrix].rows - first);
+  for (int lane = 0; lane < outputs; lane += band_rows) {
+    const int lanes = std::min(band_rows, outputs - lane);
+    OutputTile tile = call.arrays.tile(first_row, count, column + first + lane, lanes);
+    scale_lanes(matrices[matrix], scratch.sums.data() + lane, call.cpu.unit, first + lane, lanes,
+                count, scratch.lanes.data());
+    tile.sums = scratch.lanes.data();
+    if (setting.gated) {
+      scale_lanes(matrices[1], scratch.up.data() + lane, call.cpu.unit, first + lane, lanes, count,
+                  scratch.up_lanes.data());
+      tile.up = scratch.up_lanes.data();
+    }
+    linear_cpu().finish(tile);
+  }
+}
+
+/// Scales per input are part of the activations; without them one preparation does for all.
+void TrellisWork::share_activations(Call& call) const {
+  std::optional<std::size_t> shared;
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const bool own = matrices[i].format.axis == 0;
+    call.prepared_of.push_back(own ? call.prepared.size() : shared.value_or(call.prepared.size()));
+    if (own || !shared) {
+      shared = own ? shared : call.prepared.size();
+      call.prepared_from.push_back(i);
+      call.prepared.emplace_back(call.rows, call.operands[i].blocks(), call.few);
     }
   }
 }
@@ -108,156 +197,77 @@ void TrellisWork::operator()(const std::vector<mx::array>& inputs,
     return;
   }
   auto& pool = base::compute_pool();
-  const TrellisHash hash = trellis_hash(format.code);
   const int rows = inputs[0].shape(0);
   Call call{.cpu = trellis_cpu(),
-            .operand = {.codes = inputs[1].data<std::uint32_t>(),
-                        .bits = format.bits,
-                        .axis = format.axis,
-                        .inputs = inputs[0].shape(1),
-                        .outputs = outputs[0].shape(1),
-                        .multiplier = static_cast<std::int32_t>(hash.multiplier),
-                        .addend = static_cast<std::int32_t>(hash.addend),
-                        .mask = (1 << format.state_bits) - 1},
-            .x = row_contiguous(inputs[0]),
-            .scales = inputs[2].data<float>(),
-            .output = outputs[0].data<float>(),
+            .arrays = ProductArrays(setting, inputs, 1, outputs[0]),
+            .operands = {matrices.begin(), matrices.end()},
+            .prepared = {},
+            .prepared_from = {},
+            .prepared_of = {},
             .rows = rows,
             .few = rows <= trellis_few_rows,
             .tile_rows = rows};
+  share_activations(call);
+  int units = 0;
+  for (std::size_t i = 0; i < (setting.gated ? 1 : matrices.size()); ++i) {
+    units += call.units_of(i);
+  }
   while (!call.few && call.tile_rows > most_tile_rows / 8 &&
-         (call.tile_rows > most_tile_rows || call.units() * call.row_tiles() < 4 * pool.size())) {
+         (call.tile_rows > most_tile_rows || units * call.row_tiles() < 4 * pool.size())) {
     call.tile_rows = (call.tile_rows + 1) / 2;
   }
-  const int blocks = blocks_of(call.operand.inputs);
-  const std::int64_t row_words =
-      static_cast<std::int64_t>(blocks) * trellis_activation_block / (call.few ? 1 : 2);
-  std::vector<std::int32_t> words(rows * row_words);
-  std::vector<float> scales(static_cast<std::size_t>(rows) * blocks);
-  std::vector<std::int32_t> sums(scales.size());
-  const TrellisRows prepared{.words = words.data(),
-                             .scales = scales.data(),
-                             .sums = sums.data(),
-                             .row_words = row_words,
-                             .blocks = blocks};
-  base::TileCounter row_counter(rows);
-  base::TileCounter tiles(static_cast<std::size_t>(call.units()) * call.row_tiles());
+  base::TileCounter row_counter(call.prepared.size() * rows);
+  base::TileCounter tiles(static_cast<std::size_t>(units) * call.row_tiles());
   pool.run([&](int) {
-    std::vector<float> values(static_cast<std::size_t>(blocks) * trellis_activation_block);
-    for (std::size_t row; row_counter.next(row);) {
-      prepare(call, static_cast<int>(row), prepared, values.data());
+    Scratch scratch(call);
+    for (std::size_t next; row_counter.next(next);) {
+      prepare(call, next / rows, static_cast<int>(next % rows), scratch.values.data());
     }
     pool.barrier();
-    std::vector<std::int32_t> tile(call.few ? 0 : trellis_activation_block / 2 * call.cpu.unit);
-    std::vector<float> tile_sums(static_cast<std::size_t>(call.tile_rows) * call.cpu.unit);
     for (std::size_t at; tiles.next(at);) {
       const int first_row = static_cast<int>(at % call.row_tiles()) * call.tile_rows;
-      run_tile(call, prepared, first_row, std::min(call.tile_rows, rows - first_row),
-               static_cast<int>(at / call.row_tiles()), tile.data(), tile_sums.data());
+      run_unit(call, static_cast<int>(at / call.row_tiles()), first_row,
+               std::min(call.tile_rows, rows - first_row), scratch);
     }
   });
 }
 
-[[noreturn]] void refuse(const arrays::TensorView& tensor, const std::string& expected) {
-  throw base::LoadError("tensor '" + tensor.name + "' is not a trellis-coded matrix: expected " +
-                        expected + ".");
-}
-
-/// Rows and columns of S; checks everything about the two tensors.
-struct StoredShape {
-  std::int64_t rows;
-  std::int64_t columns;
-  bool interleaved;
-};
-
-StoredShape stored_shape(const arrays::TensorView& codes, const arrays::TensorView& scales,
-                         const TrellisFormat& format) {
-  if (format.bits < 2 || format.bits > 4) {
-    refuse(codes, "2, 3 or 4 bits, got " + std::to_string(format.bits));
+std::optional<ActivationFormat> activations_of(const PackedMatrix& weight,
+                                               const LinearOptions& options) {
+  if (!weight.trellis || weight.trellis->contract != TrellisContract::integer) {
+    return std::nullopt;
   }
-  if (format.state_bits != 12 && format.state_bits != 16) {
-    refuse(codes, "a state of 12 or 16 bits, got " + std::to_string(format.state_bits));
-  }
-  if (codes.type != StorageType::u32) {
-    refuse(codes, "type u32");
-  }
-  const bool interleaved = codes.shape.size() == 3;
-  const int block_words = trellis_block_words(format.bits);
-  if (interleaved) {
-    if (format.axis != 0 || format.bits != 3 || codes.shape[2] != 2 * block_words) {
-      refuse(codes,
-             "interleaved trellis blocks only with axis 0, 3 bits and a last dimension of 48");
-    }
-  } else if (codes.shape.size() != 2 || codes.shape[1] % block_words != 0 || codes.shape[1] == 0) {
-    refuse(codes,
-           "two dimensions, the last a multiple of " + std::to_string(block_words) + " words");
-  }
-  const std::int64_t rows = codes.shape[interleaved ? 1 : 0];
-  const std::int64_t blocks = interleaved ? 2 * codes.shape[0] : codes.shape[1] / block_words;
-  if (scales.type != StorageType::f16 || scales.shape != std::vector<std::int64_t>{rows}) {
-    refuse(scales, "one f16 scale for each of " + std::to_string(rows) + " rows");
-  }
-  return {rows, blocks * trellis_block_weights, interleaved};
-}
-
-/// Copies the codes in the order of the kernels.
-void reorder(const arrays::TensorView& codes, const TrellisFormat& format, const StoredShape& shape,
-             char* target) {
-  const auto* source = reinterpret_cast<const char*>(codes.bytes.data());
-  if (format.axis == 1) {
-    std::memcpy(target, source, codes.bytes.size());
-    return;
-  }
-  const std::int64_t block_bytes = std::int64_t{4} * trellis_block_words(format.bits);
-  const std::int64_t blocks = shape.columns / trellis_block_weights;
-  base::TileCounter counter(blocks);
-  base::compute_pool().run([&](int) {
-    for (std::size_t next; counter.next(next);) {
-      const auto block = static_cast<std::int64_t>(next);
-      for (std::int64_t row = 0; row < shape.rows; ++row) {
-        const std::int64_t from = shape.interleaved ? (block / 2 * shape.rows + row) * 2 + block % 2
-                                                    : row * blocks + block;
-        std::memcpy(target + (block * shape.rows + row) * block_bytes, source + from * block_bytes,
-                    block_bytes);
-      }
-    }
-  });
+  return options.activations.value_or(weight.activations);
 }
 
 }  // namespace
 
-TrellisMatrix pack_trellis(const arrays::TensorView& codes, const arrays::TensorView& scales,
-                           const TrellisFormat& format) {
-  const StoredShape shape = stored_shape(codes, scales, format);
-  mx::array bytes =
-      allocate_on_huge_pages(static_cast<std::int64_t>(codes.bytes.size()) + slack_bytes);
-  char* target = bytes.data<char>();
-  reorder(codes, format, shape, target);
-  std::memset(target + codes.bytes.size(), 0, slack_bytes);
-  mx::array values(mx::allocator::malloc(shape.rows * sizeof(float)),
-                   {static_cast<int>(shape.rows)}, mx::float32);
-  for (std::int64_t row = 0; row < shape.rows; ++row) {
-    mx::float16_t scale;
-    std::memcpy(&scale, scales.bytes.data() + row * sizeof scale, sizeof scale);
-    values.data<float>()[row] = static_cast<float>(scale);
+bool is_trellis_product(const std::vector<PackedMatrix>& weights, const LinearOptions& options) {
+  const auto first = activations_of(weights[0], options);
+  return first && *first != ActivationFormat::f32 &&
+         std::all_of(weights.begin(), weights.end(), [&](const PackedMatrix& weight) {
+           return activations_of(weight, options) == first;
+         });
+}
+
+mx::array trellis_product(const ProductCall& call, const std::vector<PackedMatrix>& weights,
+                          const LinearOptions& options, bool now) {
+  const bool int8 = activations_of(weights[0], options) == ActivationFormat::int8;
+  TrellisWork work{.setting = call.setting,
+                   .matrices = {},
+                   .activations = int8 ? TrellisActivations::int8 : TrellisActivations::int15};
+  for (const PackedMatrix& weight : weights) {
+    work.matrices.push_back(*weight.trellis);
   }
-  const auto rows = static_cast<int>(shape.rows);
-  const auto columns = static_cast<int>(shape.columns);
-  return {.codes = bytes,
-          .scales = values,
-          .format = format,
-          .rows = format.axis == 1 ? rows : columns,
-          .columns = format.axis == 1 ? columns : rows};
+  return make_or_run(std::move(work), call, call.inputs(), now);
 }
 
 mx::array trellis_linear(const mx::array& x, const TrellisMatrix& weight,
                          TrellisActivations activations) {
-  if (x.ndim() != 2 || x.shape(1) != weight.columns || !mx::issubdtype(x.dtype(), mx::floating)) {
-    throw std::invalid_argument("[trellis_linear] expected x [T, K] of floating point numbers");
-  }
-  return make_node(TrellisWork{.format = weight.format, .activations = activations},
-                   mx::Shape{x.shape(0), weight.rows}, mx::float32,
-                   {x, weight.codes, weight.scales});
+  const LinearOptions options{.activations = activations == TrellisActivations::int8
+                                                 ? ActivationFormat::int8
+                                                 : ActivationFormat::int15};
+  return linear(x, {pack(weight)}, options, /* f32_output = */ true);
 }
 
 }  // namespace espalier::kernels

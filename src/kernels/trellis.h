@@ -21,6 +21,19 @@ struct TrellisFormat {
   int state_bits = 12;  // L: 12 or 16
   TrellisCode code = TrellisCode::one_mad;
   int axis = 1;
+  /// Half a bit more on average: trellis blocks of even number in a row have `bits` + 1.
+  bool half_bit = false;
+
+  // Kernels of every instruction set call these: inlined always, so that none shares another's
+  // code.
+  [[gnu::always_inline]] constexpr int block_bits(std::int64_t block) const {
+    return bits + (half_bit && block % 2 == 0 ? 1 : 0);
+  }
+  /// 32-bit words of the first `blocks` trellis blocks of a row.
+  [[gnu::always_inline]] constexpr std::int64_t words(std::int64_t blocks) const {
+    return 8 * (bits * blocks + (half_bit ? (blocks + 1) / 2 : 0));
+  }
+  bool operator==(const TrellisFormat&) const = default;
 };
 
 /// Weights in one trellis block.
@@ -52,20 +65,23 @@ constexpr int trellis_byte_sum(TrellisHash hash, std::uint32_t state) {
 /// 32-bit words of one trellis block.
 constexpr int trellis_block_words(int bits) { return 8 * bits; }
 
-/// State of weight `position` of a trellis block: the last position lies in the lowest bits, and
-/// the window wraps from the last word to the first.
-constexpr std::uint32_t trellis_state(const std::uint32_t* words, const TrellisFormat& format,
+/// State of weight `position` of a trellis block of `bits` bits a weight: the last position lies in
+/// the lowest bits, and the window wraps from the last word to the first.
+constexpr std::uint32_t trellis_state(const std::uint32_t* words, int bits, int state_bits,
                                       int position) {
-  const int bit = (trellis_block_weights - 1 - position) * format.bits;
+  const int bit = (trellis_block_weights - 1 - position) * bits;
   const int word = bit >> 5;
   const std::uint64_t window =
-      words[word] | static_cast<std::uint64_t>(words[(word + 1) % trellis_block_words(format.bits)])
-                        << 32;
-  return static_cast<std::uint32_t>(window >> (bit & 31)) & ((1U << format.state_bits) - 1);
+      words[word] | static_cast<std::uint64_t>(words[(word + 1) % trellis_block_words(bits)]) << 32;
+  return static_cast<std::uint32_t>(window >> (bit & 31)) & ((1U << state_bits) - 1);
 }
 
 /// The number that each state means: its byte sum over the deviation, correctly rounded.
 std::vector<float> trellis_values(const TrellisFormat& format);
+
+/// Which sums a product with trellis weights is: exact integer ones, or those of the format's first
+/// implementation, whose weights depend on how many rows are multiplied (see `linear`).
+enum class TrellisContract { integer, reference };
 
 /// A trellis-coded weight [N, K] in the order that the kernels read. Immutable.
 struct TrellisMatrix {
@@ -74,14 +90,19 @@ struct TrellisMatrix {
   TrellisFormat format;
   int rows;     // N, output features
   int columns;  // K, input features
+  TrellisContract contract = TrellisContract::integer;
 };
 
 /// Takes a coded matrix from a file: `codes` uint32 [rows of S, words], or [words / 48, rows, 48]
-/// for two trellis blocks interleaved (axis 0, 3 bits), and `scales` f16 [rows of S]. The words of
-/// axis 0 are put in order of trellis blocks, so that a product reads them in sequence. Throws
-/// `LoadError` naming the tensor when type, shape or format do not fit.
+/// for two trellis blocks interleaved (axis 0, 3 bits, state of 12 bits, code 1MAD), and `scales`
+/// f16 [rows of S]. The words of axis 0 are put in order of trellis blocks, so that a product reads
+/// them in sequence. Throws `LoadError` naming the tensor when type, shape or format do not fit.
 TrellisMatrix pack_trellis(const arrays::TensorView& codes, const arrays::TensorView& scales,
                            const TrellisFormat& format);
+
+/// Outputs first .. first + count of a matrix, copied. With axis 0 both must be multiples of 256,
+/// else `std::invalid_argument`.
+TrellisMatrix trellis_rows(const TrellisMatrix& matrix, int first, int count);
 
 /// Integers that activations become in a product with trellis weights: 15 bits and a sign, or int8.
 enum class TrellisActivations { int15, int8 };

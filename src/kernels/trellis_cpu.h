@@ -6,18 +6,34 @@
 
 namespace espalier::kernels {
 
-/// A coded matrix as the kernels see it. Trellis block b of output n (axis 1) begins at word
-/// (n * blocks + b) * block words; that of input k for output block g (axis 0) at
-/// (g * inputs + k) * block words. 64 bytes past the last word can be read.
+/// A coded matrix as the kernels see it. With `words(b)` those of a row's first b trellis blocks,
+/// trellis block b of output n (axis 1) begins at word n * words(blocks) + words(b); that of input
+/// k for output block g (axis 0) at inputs * words(g) + k * (words(g + 1) - words(g)). 64 bytes
+/// past the last word can be read.
 struct TrellisOperand {
   const std::uint32_t* codes;
-  int bits;
-  int axis;
+  TrellisFormat format;
   int inputs;
   int outputs;
   std::int32_t multiplier;
   std::int32_t addend;
   std::int32_t mask;  // of the state
+
+  /// Of a matrix whose codes are there.
+  explicit TrellisOperand(const TrellisMatrix& matrix);
+
+  /// Activation blocks of a row.
+  int blocks() const { return (inputs + trellis_activation_block - 1) / trellis_activation_block; }
+  /// Trellis block `block` of an output (axis 1), or of an input (axis 0).
+  [[gnu::always_inline]] const std::uint32_t* output_block(std::int64_t output,
+                                                           std::int64_t block) const {
+    return codes + output * format.words(inputs / trellis_block_weights) + format.words(block);
+  }
+  [[gnu::always_inline]] const std::uint32_t* input_block(std::int64_t input,
+                                                          std::int64_t block) const {
+    return codes + inputs * format.words(block) +
+           input * (trellis_block_words(format.block_bits(block)));
+  }
 };
 
 /// Rows of activations as integers: a * scale per activation block. `words` holds, for few rows,

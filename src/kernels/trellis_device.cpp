@@ -41,6 +41,10 @@ void require_trellis_rows(const char* function, const mx::array& x, const Trelli
     throw std::invalid_argument(std::string("[") + function +
                                 "] expected x [T, K] of floating point numbers");
   }
+  if (weight.format.half_bit) {
+    throw std::invalid_argument(std::string("[") + function +
+                                "] expected trellis blocks of one width");
+  }
 }
 
 }  // namespace espalier::kernels

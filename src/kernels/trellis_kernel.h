@@ -68,7 +68,7 @@ class TrellisKernel {
             activations == TrellisActivations::int15
                 ? Set::template integer<TrellisActivations::int15>(integers[i])
                 : Set::template integer<TrellisActivations::int8>(integers[i]);
-        words[first + (operand.axis == 1 ? lane_order(i) : i)] = word;
+        words[first + (operand.format.axis == 1 ? lane_order(i) : i)] = word;
       }
     }
   }
@@ -120,21 +120,58 @@ class TrellisKernel {
                           Lanes::set_int(operand.addend));
   }
 
-  static const std::uint32_t* block_at(const TrellisOperand& operand, std::int64_t line,
-                                       std::int64_t count, std::int64_t block) {
-    return operand.codes + (line * count + block) * trellis_block_words(operand.bits);
-  }
-
   // Few rows.
 
   static void few_rows(const TrellisOperand& operand, const TrellisRows& x,
                        TrellisActivations activations, int rows, int unit, float* sums) {
-    with_bits(operand.bits, [&]<int bits>() {
-      if (activations == TrellisActivations::int15) {
-        few<bits, TrellisActivations::int15>(operand, x, rows, unit, sums);
-      } else {
-        few<bits, TrellisActivations::int8>(operand, x, rows, unit, sums);
-      }
+    if (activations == TrellisActivations::int15) {
+      few<TrellisActivations::int15>(operand, x, rows, unit, sums);
+    } else {
+      few<TrellisActivations::int8>(operand, x, rows, unit, sums);
+    }
+  }
+
+  /// Calls `function` with the constants `bits` and, where trellis blocks differ, `half_bit`.
+  template <class Function>
+  static void with_format(const TrellisFormat& format, Function&& function) {
+    switch (2 * format.bits + (format.half_bit ? 1 : 0)) {
+      case 4:
+        return function.template operator()<2, false>();
+      case 5:
+        return function.template operator()<2, true>();
+      case 6:
+        return function.template operator()<3, false>();
+      case 7:
+        return function.template operator()<3, true>();
+      default:
+        return function.template operator()<4, false>();
+    }
+  }
+
+  template <TrellisActivations activations>
+  static void few(const TrellisOperand& operand, const TrellisRows& x, int rows, int unit,
+                  float* sums) {
+    switch (rows) {
+      case 1:
+        return few_of<activations, 1>(operand, x, unit, sums);
+      case 2:
+        return few_of<activations, 2>(operand, x, unit, sums);
+      case 3:
+        return few_of<activations, 3>(operand, x, unit, sums);
+      default:
+        return few_of<activations, 4>(operand, x, unit, sums);
+    }
+  }
+
+  template <TrellisActivations activations, int rows>
+  static void few_of(const TrellisOperand& operand, const TrellisRows& x, int unit, float* sums) {
+    if (operand.format.axis == 1) {
+      return with_format(operand.format, [&]<int bits, bool half_bit>() {
+        few_along_inputs<bits, half_bit, activations, rows>(operand, x, unit, sums);
+      });
+    }
+    with_bits(operand.format.block_bits(unit / groups), [&]<int bits>() {
+      few_along_outputs<bits, activations, rows>(operand, x, unit, sums);
     });
   }
 
@@ -150,54 +187,26 @@ class TrellisKernel {
     }
   }
 
-  template <int bits, TrellisActivations activations>
-  static void few(const TrellisOperand& operand, const TrellisRows& x, int rows, int unit,
-                  float* sums) {
-    const auto run = [&]<int count>() {
-      if (operand.axis == 1) {
-        few_along_inputs<bits, activations, count>(operand, x, unit, sums);
-      } else {
-        few_along_outputs<bits, activations, count>(operand, x, unit, sums);
-      }
-    };
-    switch (rows) {
-      case 1:
-        return run.template operator()<1>();
-      case 2:
-        return run.template operator()<2>();
-      case 3:
-        return run.template operator()<3>();
-      default:
-        return run.template operator()<4>();
-    }
-  }
-
   /// Adds one activation block's exact sum to the running one.
   static float accumulate(float sum, std::int64_t exact, float scale) {
     const float product = static_cast<float>(exact) * scale;
     return sum + product;
   }
 
-  template <int bits, TrellisActivations activations, int rows>
+  template <int bits, bool half_bit, TrellisActivations activations, int rows>
   static void few_along_inputs(const TrellisOperand& operand, const TrellisRows& x, int unit,
                                float* sums) {
     const int first = unit * group_weights;
     const int last = std::min(first + group_weights, operand.outputs);
     for (int output = first; output < last; ++output) {
       float total[rows] = {};
+      const std::uint32_t* words = operand.output_block(output, 0);
       for (int block = 0; block < x.blocks; ++block) {
-        const std::uint32_t* words = block_at(operand, output, x.blocks, block);
         Sum sum[rows] = {};
-        for (int group = 0; group < groups; ++group) {
-          const std::int32_t* q =
-              x.words + block * trellis_activation_block + group * group_weights;
-          decode<bits>(operand, words, group, [&](int i, Int hash) {
-            for (int row = 0; row < rows; ++row) {
-              sum[row] = Set::template dot<activations>(
-                  sum[row], hash, Lanes::load_int(q + row * x.row_words + i * width));
-            }
-          });
-        }
+        constexpr int even_bits = half_bit ? bits + 1 : bits;
+        words = block % 2 == 0
+                    ? add_block<even_bits, activations, rows>(operand, words, x, block, sum)
+                    : add_block<bits, activations, rows>(operand, words, x, block, sum);
         for (int row = 0; row < rows; ++row) {
           const int at = row * x.blocks + block;
           total[row] = accumulate(total[row], Set::total(sum[row]) - std::int64_t{510} * x.sums[at],
@@ -208,6 +217,22 @@ class TrellisKernel {
         sums[row * group_weights + output - first] = total[row];
       }
     }
+  }
+
+  /// Adds the products of one trellis block to the sum of each row; returns where it ends.
+  template <int bits, TrellisActivations activations, int rows>
+  static const std::uint32_t* add_block(const TrellisOperand& operand, const std::uint32_t* words,
+                                        const TrellisRows& x, int block, Sum* sum) {
+    for (int group = 0; group < groups; ++group) {
+      const std::int32_t* q = x.words + block * trellis_activation_block + group * group_weights;
+      decode<bits>(operand, words, group, [&](int i, Int hash) {
+        for (int row = 0; row < rows; ++row) {
+          sum[row] = Set::template dot<activations>(
+              sum[row], hash, Lanes::load_int(q + row * x.row_words + i * width));
+        }
+      });
+    }
+    return words + trellis_block_words(bits);
   }
 
   template <int bits, TrellisActivations activations, int rows>
@@ -222,7 +247,7 @@ class TrellisKernel {
       for (int begin = first; begin < last; begin += exact_inputs) {
         Sum sum[rows][4] = {};
         for (int input = begin; input < std::min(begin + exact_inputs, last); ++input) {
-          const std::uint32_t* words = block_at(operand, unit / groups, operand.inputs, input);
+          const std::uint32_t* words = operand.input_block(input, unit / groups);
           decode<bits>(operand, words, group, [&](int i, Int hash) {
             for (int row = 0; row < rows; ++row) {
               sum[row][i] = Set::template dot<activations>(
@@ -254,9 +279,10 @@ class TrellisKernel {
                         int rows, int unit, std::int32_t* tile, float* sums) {
     std::fill(sums, sums + static_cast<std::int64_t>(rows) * group_weights, 0.0F);
     for (int block = 0; block < x.blocks; ++block) {
-      with_bits(operand.bits, [&]<int bits>() {
-        if (operand.axis == 1) {
-          fill_along_inputs<bits>(operand, x.blocks, unit, block, tile);
+      const bool along_inputs = operand.format.axis == 1;
+      with_bits(operand.format.block_bits(along_inputs ? block : unit / groups), [&]<int bits>() {
+        if (along_inputs) {
+          fill_along_inputs<bits>(operand, unit, block, tile);
         } else {
           fill_along_outputs<bits>(operand, unit, block, tile);
         }
@@ -266,7 +292,7 @@ class TrellisKernel {
                       sums + static_cast<std::int64_t>(row) * group_weights);
       }
     }
-    if (operand.axis == 0) {
+    if (operand.format.axis == 0) {
       for (int row = 0; row < rows; ++row) {
         restore_order(sums + static_cast<std::int64_t>(row) * group_weights);
       }
@@ -287,7 +313,7 @@ class TrellisKernel {
   }
 
   template <int bits>
-  static void fill_along_inputs(const TrellisOperand& operand, int blocks, int unit, int block,
+  static void fill_along_inputs(const TrellisOperand& operand, int unit, int block,
                                 std::int32_t* tile) {
     for (int vector = 0; vector < 4; ++vector) {
       const int first = unit * group_weights + vector * width;
@@ -296,7 +322,7 @@ class TrellisKernel {
         for (int lane = 0; lane < width; ++lane) {
           const int output = std::min(first + lane, operand.outputs - 1);
           Int sums[4];
-          decode<bits>(operand, block_at(operand, output, blocks, block), group,
+          decode<bits>(operand, operand.output_block(output, block), group,
                        [&](int i, Int hash) { sums[i] = Set::byte_sums(hash); });
           pairs[0][lane] = pair(sums[0], sums[1]);
           pairs[1][lane] = pair(sums[2], sums[3]);
@@ -321,7 +347,7 @@ class TrellisKernel {
       for (int of_pair = 0; of_pair < 2; ++of_pair) {
         // Activations are zero past the last input: any weight will do there.
         const int at = std::min(first + input + of_pair, operand.inputs - 1);
-        decode<bits>(operand, block_at(operand, unit / groups, operand.inputs, at), unit % groups,
+        decode<bits>(operand, operand.input_block(at, unit / groups), unit % groups,
                      [&](int i, Int hash) { sums[of_pair][i] = Set::byte_sums(hash); });
       }
       for (int i = 0; i < 4; ++i) {

@@ -3,7 +3,7 @@
 #include "base/thread_pool.h"
 #include "base/tile_counter.h"
 #include "kernels/primitive.h"
-#include "kernels/trellis.h"
+#include "kernels/trellis_cpu.h"
 
 namespace espalier::kernels {
 
@@ -21,32 +21,34 @@ std::vector<float> trellis_values(const TrellisFormat& format) {
 
 namespace {
 
-/// Expands to f32 [N, K]. Inputs: codes, scales.
+/// Expands to f32 [N, K].
 struct ExpandWork {
   static constexpr const char* name = "espalier::expand_trellis";
 
-  TrellisFormat format;
+  TrellisMatrix matrix;
 
-  void operator()(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
+  void operator()(const std::vector<mx::array>&, std::vector<mx::array>& outputs) const {
+    const TrellisFormat& format = matrix.format;
+    const TrellisOperand operand(matrix);
     const std::vector<float> table = trellis_values(format);
-    const auto* codes = inputs[0].data<std::uint32_t>();
-    const auto* scales = inputs[1].data<float>();
+    const auto* scales = matrix.scales.data<float>();
     auto* values = outputs[0].data<float>();
-    const std::int64_t rows = outputs[0].shape(0);
-    const std::int64_t columns = outputs[0].shape(1);
-    const std::int64_t lines = format.axis == 1 ? rows : columns;
-    const std::int64_t blocks = (format.axis == 1 ? columns : rows) / trellis_block_weights;
+    const std::int64_t columns = matrix.columns;
+    const bool along_inputs = format.axis == 1;
+    const int lines = along_inputs ? matrix.rows : matrix.columns;
+    const int blocks = (along_inputs ? matrix.columns : matrix.rows) / trellis_block_weights;
     base::TileCounter counter(lines);
     base::compute_pool().run([&](int) {
       for (std::size_t next; counter.next(next);) {
         const auto line = static_cast<std::int64_t>(next);
         for (std::int64_t block = 0; block < blocks; ++block) {
-          const std::int64_t at = format.axis == 1 ? line * blocks + block : block * lines + line;
-          const std::uint32_t* words = codes + at * trellis_block_words(format.bits);
+          const std::uint32_t* words =
+              along_inputs ? operand.output_block(line, block) : operand.input_block(line, block);
           for (int i = 0; i < trellis_block_weights; ++i) {
             const std::int64_t along = block * trellis_block_weights + i;
-            values[format.axis == 1 ? line * columns + along : along * columns + line] =
-                table[trellis_state(words, format, i)] * scales[line];
+            const auto state = trellis_state(words, format.block_bits(block), format.state_bits, i);
+            values[along_inputs ? line * columns + along : along * columns + line] =
+                table[state] * scales[line];
           }
         }
       }
@@ -58,8 +60,7 @@ struct ExpandWork {
 
 mx::array expand_trellis(const TrellisMatrix& weight, mx::Dtype dtype) {
   const mx::array values =
-      make_node(ExpandWork{weight.format}, mx::Shape{weight.rows, weight.columns}, mx::float32,
-                {weight.codes, weight.scales});
+      make_node(ExpandWork{weight}, mx::Shape{weight.rows, weight.columns}, mx::float32, {});
   return mx::astype(values, dtype);
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -41,7 +42,13 @@ std::uint16_t half_bits(float value) {
 class RowEncoder {
  public:
   RowEncoder(int columns, const kernels::TrellisFormat& format, TrellisScale scale)
-      : format_(format), scale_(scale), search_(format), scaled_(columns), decoded_(columns) {}
+      : format_(format), scale_(scale), search_(format), scaled_(columns), decoded_(columns) {
+    if (format.half_bit) {
+      kernels::TrellisFormat wider = format;
+      wider.bits += 1;
+      even_search_.emplace(wider);
+    }
+  }
 
   /// Returns the square error.
   double encode(const float* row, std::uint32_t* words, std::uint16_t* scale_bits) {
@@ -56,10 +63,10 @@ class RowEncoder {
     for (int i = 0; i < columns; ++i) {
       scaled_[i] = row[i] / scale;
     }
-    const int block_words = kernels::trellis_block_words(format_.bits);
     for (int first = 0; first < columns; first += trellis_block_weights) {
-      search_.encode(scaled_.data() + first, words + first / trellis_block_weights * block_words,
-                     decoded_.data() + first);
+      const int block = first / trellis_block_weights;
+      kernels::TrellisSearch& search = even_search_ && block % 2 == 0 ? *even_search_ : search_;
+      search.encode(scaled_.data() + first, words + format_.words(block), decoded_.data() + first);
     }
     if (scale_ == TrellisScale::refitted && squares != 0) {
       scale = refit(row, scale);
@@ -88,6 +95,7 @@ class RowEncoder {
   kernels::TrellisFormat format_;
   TrellisScale scale_;
   kernels::TrellisSearch search_;
+  std::optional<kernels::TrellisSearch> even_search_;  // where even trellis blocks differ
   std::vector<float> scaled_;
   std::vector<float> decoded_;
 };
@@ -104,7 +112,7 @@ TrellisCodes encode_trellis(const float* values, int rows, int columns,
   if (!std::all_of(values, values + count, [](float value) { return std::isfinite(value); })) {
     throw base::LoadError("a weight to be coded holds a number that is not finite.");
   }
-  const std::size_t row_words = static_cast<std::size_t>(columns) * format.bits / 32;
+  const auto row_words = static_cast<std::size_t>(format.words(columns / trellis_block_weights));
   TrellisCodes codes{.words = std::vector<std::uint32_t>(rows * row_words),
                      .scales = std::vector<std::uint16_t>(rows),
                      .square_error = 0};

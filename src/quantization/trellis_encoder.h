@@ -14,7 +14,7 @@ namespace espalier::quantization {
 enum class TrellisScale { root_mean_square, refitted };
 
 struct TrellisCodes {
-  std::vector<std::uint32_t> words;   // [rows, columns * bits / 32]
+  std::vector<std::uint32_t> words;   // [rows, words of a row]
   std::vector<std::uint16_t> scales;  // f16 bits, [rows]
   double square_error;                // sum over all weights of (decoded - given)^2
 };

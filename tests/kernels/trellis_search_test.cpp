@@ -53,7 +53,8 @@ TEST_P(TrellisSearchSets, FindsThePublishedPaths) {
     EXPECT_EQ(words.back(), expected.last_word);
     const int positions[] = {0, 1, 255};
     for (int i = 0; i < 3; ++i) {
-      EXPECT_EQ(trellis_state(words.data(), format, positions[i]), expected.states[i]);
+      EXPECT_EQ(trellis_state(words.data(), format.bits, format.state_bits, positions[i]),
+                expected.states[i]);
     }
     double error = 0;
     for (int i = 0; i < trellis_block_weights; ++i) {
@@ -75,7 +76,7 @@ TEST_P(TrellisSearchSets, PathsOfLongStatesClose) {
   search.encode(x, words.data(), values);
   const std::vector<float> table = trellis_values(format);
   for (int i = 0; i < trellis_block_weights; ++i) {
-    EXPECT_EQ(values[i], table[trellis_state(words.data(), format, i)]);
+    EXPECT_EQ(values[i], table[trellis_state(words.data(), format.bits, format.state_bits, i)]);
   }
 }
 

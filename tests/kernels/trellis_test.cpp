@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/cpu_features.h"
+#include "kernels/linear.h"
 #include "support/fixtures.h"
 
 namespace espalier {
@@ -57,7 +59,7 @@ struct CodedMatrix {
 CodedMatrix random_codes(const TrellisFormat& format, int rows, int columns, unsigned seed) {
   std::mt19937 random(seed);
   CodedMatrix matrix;
-  const int words = columns * format.bits / 32;
+  const auto words = static_cast<int>(format.words(columns / kernels::trellis_block_weights));
   matrix.shape = {rows, words};
   for (int i = 0; i < rows * words; ++i) {
     matrix.codes.push_back(random());
@@ -85,6 +87,17 @@ std::vector<float> values_of(mx::array array) {
 
 mx::array to_rows(const std::vector<float>& values, int rows) {
   return mx::array(values.begin(), {rows, static_cast<int>(values.size()) / rows}, mx::float32);
+}
+
+/// Root of the mean square of the difference over that of `expected`.
+double distance(const std::vector<float>& got, const std::vector<float>& expected) {
+  double error = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    error += std::pow(got[i] - expected[i], 2);
+    size += std::pow(expected[i], 2);
+  }
+  return std::sqrt(error / size);
 }
 
 TEST(Trellis, StatesAndByteSumsAreTheFormats) {
@@ -178,15 +191,64 @@ TEST_P(TrellisSets, AgreesWithTheExpandedWeight) {
           const auto x = to_rows(random_row(rows * packed.columns, 11), rows);
           const auto got = values_of(kernels::trellis_linear(x, packed, TrellisActivations::int15));
           const auto expected = values_of(kernels::trellis_linear_ops(x, packed));
-          double error = 0;
-          double size = 0;
-          for (std::size_t i = 0; i < got.size(); ++i) {
-            error += std::pow(got[i] - expected[i], 2);
-            size += std::pow(expected[i], 2);
-          }
-          EXPECT_LT(std::sqrt(error / size), 1e-4);
+          EXPECT_LT(distance(got, expected), 1e-4);
         }
       }
+    }
+  }
+}
+
+TEST_P(TrellisSets, TrellisBlocksMayDifferByOneBit) {
+  for (const int bits : {2, 3}) {
+    for (const int axis : {0, 1}) {
+      const TrellisFormat format{.bits = bits, .axis = axis, .half_bit = true};
+      const TrellisMatrix packed =
+          random_codes(format, axis == 1 ? 37 : 300, axis == 1 ? 768 : 1280, 9).pack(format);
+      for (const int rows : {1, 7}) {
+        const auto x = to_rows(random_row(rows * packed.columns, 11), rows);
+        const auto got = values_of(kernels::trellis_linear(x, packed, TrellisActivations::int15));
+        EXPECT_LT(distance(got, values_of(kernels::trellis_linear_ops(x, packed))), 1e-4);
+      }
+    }
+  }
+}
+
+/// A norm, gate and residual around matrices coded along both dimensions and one in floats.
+TEST_P(TrellisSets, TakesWhatSurroundsProducts) {
+  constexpr int inputs = 512;
+  constexpr int outputs = 256;
+  const auto coded = [&](int axis, int bits) {
+    const TrellisFormat format{.bits = bits, .axis = axis};
+    return kernels::pack(
+        random_codes(format, axis == 1 ? outputs : inputs, axis == 1 ? inputs : outputs, bits)
+            .pack(format));
+  };
+  const auto values = random_row(outputs * inputs, 2);
+  const kernels::PackedMatrix plain = kernels::pack(
+      {"plain", StorageType::f32, {outputs, inputs}, std::as_bytes(std::span(values))});
+  for (const auto& pair : {std::vector{coded(1, 3), coded(1, 2)},
+                           {coded(0, 4), coded(1, 3)},
+                           {coded(0, 2), coded(0, 3)},
+                           {coded(1, 3), plain}}) {
+    for (const int rows : {1, 9}) {
+      const auto x = to_rows(random_row(rows * inputs, 3), rows);
+      kernels::LinearOptions options{
+          .norm = kernels::RmsNorm{.weight = mx::full({inputs}, 0.5F), .eps = 1e-5F},
+          .bias = to_rows(random_row(2 * outputs, 4), 1)};
+      const auto check = [&] {
+        const auto got = values_of(kernels::linear(x, pair, options));
+        EXPECT_LT(distance(got, values_of(kernels::linear_ops(x, pair, options))), 1e-3);
+        EXPECT_EQ(got, values_of(kernels::linear_now(x, pair, options)));
+        options.activations = kernels::ActivationFormat::f32;
+        EXPECT_LT(distance(values_of(kernels::linear(x, pair, options)),
+                           values_of(kernels::linear_ops(x, pair, options))),
+                  1e-5);
+        options.activations.reset();
+      };
+      check();
+      options.gate = kernels::Gate::silu;
+      options.residual = to_rows(random_row(rows * outputs, 5), rows);
+      check();
     }
   }
 }
@@ -226,6 +288,48 @@ TEST(Trellis, ExactValuesTimesScaleMatchTheReferenceSums) {
         magnitude += std::abs(product);
       }
       EXPECT_NEAR(sum, expected[i].get<double>(), 1e-12 * magnitude);
+    }
+  }
+}
+
+// The sums of the wide contract, in f32 and rounded once.
+TEST(Trellis, ReferenceContractOfManyRowsGivesTheReferenceSums) {
+  const auto shared = tests::shared_folder();
+  if (!shared) {
+    GTEST_SKIP() << "the reference data is not there";
+  }
+  const json golden = json::parse(std::ifstream(*shared / "fixtures/trellis/golden.json"));
+  for (const json& test : golden["cases"]) {
+    CodedMatrix coded;
+    coded.shape = test["shape"].get<std::vector<std::int64_t>>();
+    for (const json& word : test["codes"]) {
+      coded.codes.push_back(from_hex(word));
+    }
+    for (const json& scale : test["scales_f16"]) {
+      coded.scales.push_back(static_cast<std::uint16_t>(from_hex(scale)));
+    }
+    TrellisMatrix matrix =
+        coded.pack({.bits = test["K"].get<int>(), .axis = test["axis"].get<int>()});
+    matrix.contract = kernels::TrellisContract::reference;
+    constexpr int rows = 5;
+    std::vector<float> x = random_row(matrix.columns * rows, 7);
+    for (int i = 0; i < matrix.columns; ++i) {
+      x[i] = std::bit_cast<float>(from_hex(test["input_f32"][i]));
+    }
+    const auto weight =
+        values_of(mx::abs(mx::astype(kernels::expand_trellis(matrix, mx::bfloat16), mx::float32)));
+    const auto got = values_of(mx::astype(
+        kernels::linear(mx::astype(to_rows(x, rows), mx::bfloat16), {kernels::pack(matrix)}),
+        mx::float32));
+    const json& expected = test["exact_prefill_f64"];
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const std::size_t row = test["outputs"][0].get<int>() + i;
+      double magnitude = 0;
+      for (int k = 0; k < matrix.columns; ++k) {
+        magnitude += std::abs(weight[row * matrix.columns + k] * x[k]);
+      }
+      const auto sum = expected[i].get<double>();
+      EXPECT_NEAR(got[row], sum, std::abs(sum) / 256 + 1e-6 * magnitude);
     }
   }
 }

@@ -41,12 +41,15 @@ TEST(TrellisEncoder, ErrorOnGaussiansIsThePublishedOne) {
   EXPECT_NEAR(mean_square_error({.bits = 2}, TrellisScale::root_mean_square), .0746, .0746 * .03);
 }
 
-TEST(TrellisEncoder, DecodesToWhatItSays) {
-  const TrellisFormat format{.bits = 3, .axis = 1};
+class DecodedTrellis : public testing::TestWithParam<bool> {};
+
+TEST_P(DecodedTrellis, IsWhatTheEncoderSays) {
+  const TrellisFormat format{.bits = 3, .axis = 1, .half_bit = GetParam()};
+  const auto words = format.words(2);
   const auto values = gaussians(4 * 512);
   const TrellisCodes codes = encode_trellis(values.data(), 4, 512, format, TrellisScale::refitted);
   const kernels::TrellisMatrix packed = kernels::pack_trellis(
-      {"w.weight", arrays::StorageType::u32, {4, 48}, std::as_bytes(std::span(codes.words))},
+      {"w.weight", arrays::StorageType::u32, {4, words}, std::as_bytes(std::span(codes.words))},
       {"w.scales", arrays::StorageType::f16, {4}, std::as_bytes(std::span(codes.scales))}, format);
   auto decoded = kernels::expand_trellis(packed, mlx::core::float32);
   mlx::core::eval(decoded);
@@ -55,6 +58,14 @@ TEST(TrellisEncoder, DecodesToWhatItSays) {
     error += std::pow(decoded.data<float>()[i] - values[i], 2);
   }
   EXPECT_NEAR(error, codes.square_error, 1e-4 * error);
+}
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutHalfABit, DecodedTrellis, testing::Bool());
+
+// The mean of both neighbours: half of the trellis blocks have the bits of each.
+TEST(TrellisEncoder, HalfABitLiesInBetween) {
+  const double error = mean_square_error({.bits = 3, .half_bit = true}, TrellisScale::refitted);
+  EXPECT_LT(error, (.0195 + .0051) / 2 * 1.03);
 }
 
 TEST(TrellisEncoder, RowsOutOfTheRangeOfScales) {
