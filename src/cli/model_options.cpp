@@ -57,8 +57,13 @@ void add_model_options(CLI::App& verb, ModelOptions& options, bool model_require
   verb.add_option(
           "--activations", options.engine.activations,
           "what quantized weights are multiplied with: int8, int15 or f32 (default: int8 for "
-          "GGUF, int15 for MLX schemes)")
+          "GGUF, int15 for MLX schemes and trellis codes)")
       ->check(one_of({"int8", "int15", "f32"}));
+  verb.add_option("--numeric", options.engine.numeric,
+                  "what products with trellis-coded weights are: integer, exact sums that do not "
+                  "depend on the batch, or reference, those of the format's first implementation "
+                  "(default: integer)")
+      ->check(one_of({"integer", "reference"}));
   verb.add_flag("--check-weights", options.engine.check_weights,
                 "refuse weights that are infinite or not numbers");
   verb.add_option("--kv-type", options.engine.kv_type,

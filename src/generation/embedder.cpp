@@ -55,7 +55,7 @@ class ModelEmbedder : public Embedder {
   ModelEmbedder(const std::filesystem::path& path, const EngineOptions& options)
       : tokenizer_(tokenizer::load_tokenizer(path)),
         model_(models::load_sequence_model(
-            path, parse_load_options(options.dtype, options.activations))) {
+            path, parse_load_options(options.dtype, options.activations, options.numeric))) {
     const models::Descriptor& descriptor = model_->descriptor();
     int most = std::min(descriptor.context, options.context.value_or(descriptor.context));
     if (model_->embedding() && model_->embedding()->most_tokens) {

@@ -8,7 +8,8 @@
 namespace espalier::generation {
 std::unique_ptr<Engine> Engine::load(const std::filesystem::path& path,
                                      const EngineOptions& options) {
-  models::LoadOptions load = parse_load_options(options.dtype, options.activations);
+  models::LoadOptions load =
+      parse_load_options(options.dtype, options.activations, options.numeric);
   load.check_weights = options.check_weights;
   load.context = options.context;
   if (options.threads) {

@@ -26,6 +26,8 @@ struct EngineOptions {
   std::string dtype = {};
   /// "int8", "int15" or "f32"; empty: what suits the weights.
   std::string activations = {};
+  /// Of trellis-coded weights: "integer" or "reference"; empty: integer.
+  std::string numeric = {};
   /// Refuse weights that are infinite or not numbers.
   bool check_weights = false;
 };

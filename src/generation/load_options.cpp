@@ -7,7 +7,8 @@ namespace espalier::generation {
 namespace mx = mlx::core;
 using base::UsageError;
 
-models::LoadOptions parse_load_options(const std::string& dtype, const std::string& activations) {
+models::LoadOptions parse_load_options(const std::string& dtype, const std::string& activations,
+                                       const std::string& numeric) {
   models::LoadOptions options;
   if (dtype == "float32" || dtype == "f32") {
     options.dtype = mx::float32;
@@ -26,6 +27,11 @@ models::LoadOptions parse_load_options(const std::string& dtype, const std::stri
     options.activations = kernels::ActivationFormat::int15;
   } else if (!activations.empty()) {
     throw UsageError("the activations must be int8, int15 or f32, not \"" + activations + "\"");
+  }
+  if (numeric == "reference") {
+    options.trellis = layers::TrellisContract::reference;
+  } else if (!numeric.empty() && numeric != "integer") {
+    throw UsageError("the numeric contract must be integer or reference, not \"" + numeric + "\"");
   }
   return options;
 }

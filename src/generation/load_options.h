@@ -8,9 +8,10 @@
 namespace espalier::generation {
 
 /// What the command line's `--dtype` ("float32" or "f32", "bfloat16", "float16"; empty: the model's
-/// own) and `--activations` ("int8", "int15", "f32"; empty: what suits the weights) mean. Throws
-/// `UsageError` for anything else.
-models::LoadOptions parse_load_options(const std::string& dtype, const std::string& activations);
+/// own), `--activations` ("int8", "int15", "f32"; empty: what suits the weights) and `--numeric`
+/// ("integer", "reference"; empty: integer) mean. Throws `UsageError` for anything else.
+models::LoadOptions parse_load_options(const std::string& dtype, const std::string& activations,
+                                       const std::string& numeric = {});
 
 mlx::core::Dtype kv_dtype(KvType type);
 

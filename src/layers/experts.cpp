@@ -184,9 +184,9 @@ struct MixtureWork {
 }  // namespace
 
 std::size_t Expert::bytes() const {
-  std::size_t total = down.data.nbytes();
+  std::size_t total = down.bytes();
   for (const kernels::PackedMatrix& matrix : input) {
-    total += matrix.data.nbytes();
+    total += matrix.bytes();
   }
   return total;
 }

@@ -36,7 +36,7 @@ std::size_t LatentAttention::bytes() const {
   }
   for (const auto* matrices : {&key_up, &value_up}) {
     for (const kernels::PackedMatrix& matrix : *matrices) {
-      total += matrix.data.nbytes();
+      total += matrix.bytes();
     }
   }
   return total;

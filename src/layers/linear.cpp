@@ -29,7 +29,7 @@ mx::array Linear::operator()(const mx::array& x, const LinearCall& call) const {
 std::size_t Linear::bytes() const {
   std::size_t total = 0;
   for (const kernels::PackedMatrix& weight : weights_) {
-    total += weight.data.nbytes();
+    total += weight.bytes();
   }
   return total;
 }

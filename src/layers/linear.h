@@ -13,6 +13,9 @@ namespace espalier::layers {
 /// How activations enter a product with quantized weights.
 using ActivationFormat = kernels::ActivationFormat;
 
+/// What products with trellis-coded weights are.
+using TrellisContract = kernels::TrellisContract;
+
 /// What happens around one product, beside the weights and bias.
 struct LinearCall {
   const Norm* norm = nullptr;  // applied to x first

@@ -95,6 +95,12 @@ kernels::PackedMatrix WeightReader::matrix(const std::string& name, int rows, in
   return matrix_rows(name, {.first_row = 0, .rows = rows, .total_rows = rows}, columns);
 }
 
+kernels::PackedMatrix WeightReader::table(const std::string& name, int rows, int columns) {
+  return pack_stored(
+      name,
+      {.rows = number_range(0, rows), .total_rows = rows, .columns = columns, .plain_rows = true});
+}
+
 kernels::PackedMatrix WeightReader::matrix_rows(const std::string& name, const RowRange& range,
                                                 int columns) {
   return pack_stored(name, {.rows = number_range(range.first_row, range.rows),
@@ -127,6 +133,11 @@ quantization::StoredMatrix WeightReader::find_stored(const std::string& name,
   };
   quantization::StoredMatrix stored =
       quantization::find_matrix(lookup, schemes_, path(), module, part.total_rows, part.columns);
+  if (stored.trellis && part.plain_rows) {
+    throw base::LoadError(path() + ": tensor '" + name +
+                          "' is trellis-coded, which only a linear map can be.");
+  }
+  read_trellis_ = read_trellis_ || stored.trellis;
   for (const arrays::TensorView& tensor : stored.tensors) {
     read_.insert(tensor.name);
   }

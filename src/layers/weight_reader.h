@@ -31,6 +31,7 @@ struct MatrixPart {
   bool transposed = false;  // the tensor lies [inputs, outputs]
   int index = 0;            // of a stack of `count` such matrices
   int count = 0;            // 0: no stack
+  bool plain_rows = false;  // rows are needed one by one: refuses trellis-coded ones
 };
 
 /// `count` numbers from `first` on, `step` apart.
@@ -56,6 +57,8 @@ class WeightReader {
   /// A matrix [rows, columns], packed for the kernels. `name` is that of the weight, ending in
   /// ".weight" where its scheme may be made of several tensors.
   kernels::PackedMatrix matrix(const std::string& name, int rows, int columns);
+  /// The same of a table whose rows are looked up, which cannot be trellis-coded.
+  kernels::PackedMatrix table(const std::string& name, int rows, int columns);
   /// Some rows of a matrix [range.total_rows, columns], packed.
   kernels::PackedMatrix matrix_rows(const std::string& name, const RowRange& range, int columns);
   /// Any other part of a tensor as a matrix, packed. Transposed tensors must hold plain numbers.
@@ -69,6 +72,8 @@ class WeightReader {
   /// All values of a tensor of plain numbers.
   std::vector<float> values(const std::string& name, const std::vector<std::int64_t>& shape);
 
+  /// Whether any matrix so far was trellis-coded.
+  bool read_trellis() const { return read_trellis_; }
   /// Bytes of all tensors.
   std::size_t bytes() const;
   /// Names of the tensors that hold something and were not read, in file order.
@@ -88,6 +93,7 @@ class WeightReader {
   std::shared_ptr<const arrays::TensorFile> file_;
   quantization::WeightSchemes schemes_;
   bool check_values_ = false;
+  bool read_trellis_ = false;
   std::set<std::string, std::less<>> read_;
 };
 

@@ -260,7 +260,7 @@ mx::array Decoder::logits(const mx::array& x) const {
 }
 
 std::size_t Decoder::weight_bytes() const {
-  std::size_t bytes = modules_.embedding.data.nbytes();
+  std::size_t bytes = modules_.embedding.bytes();
   for (const DecoderLayer& layer : modules_.layers) {
     bytes += std::visit(WeightBytes(), layer.mixer) + std::visit(WeightBytes(), layer.feed_forward);
   }

@@ -132,7 +132,7 @@ std::optional<layers::LayerInputs> load_layer_inputs(ModuleBuilder& builder) {
   const int total = input->size * static_cast<int>(descriptor.layers.size());
   return layers::LayerInputs{
       .embedding =
-          builder.weights().matrix(names.embedding + ".weight", descriptor.vocabulary, total),
+          builder.weights().table(names.embedding + ".weight", descriptor.vocabulary, total),
       .projection = builder.linear({}, {names.projection}, {total}, descriptor.width, false),
       .norm = builder.norm(input->norm, names.projection_norm, input->size),
       .size = input->size};
@@ -146,18 +146,18 @@ DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& 
   ModuleBuilder builder(descriptor, weights, activations, std::move(expert_cache));
   const TensorNames& names = descriptor.names;
   kernels::PackedMatrix embedding =
-      weights.matrix(names.embedding + ".weight", descriptor.vocabulary, descriptor.width);
+      weights.table(names.embedding + ".weight", descriptor.vocabulary, descriptor.width);
   std::optional<LearnedPositions> positions;
   if (descriptor.positions) {
     positions =
-        LearnedPositions{.table = weights.matrix(names.positions + ".weight",
-                                                 descriptor.positions->rows, descriptor.width),
+        LearnedPositions{.table = weights.table(names.positions + ".weight",
+                                                descriptor.positions->rows, descriptor.width),
                          .offset = descriptor.positions->offset};
   }
   std::optional<kernels::PackedMatrix> token_types;
   if (descriptor.token_types > 0) {
     token_types =
-        weights.matrix(names.token_types + ".weight", descriptor.token_types, descriptor.width);
+        weights.table(names.token_types + ".weight", descriptor.token_types, descriptor.width);
   }
   std::vector<DecoderLayer> layers;
   const std::vector<int> kv = kv_indices(descriptor);

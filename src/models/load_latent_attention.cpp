@@ -45,7 +45,8 @@ layers::LatentAttention load_latent_attention(ModuleBuilder& builder,
           prefix + names.kv_b + ".weight",
           {.rows = layers::number_range(head * head_rows + first, count),
            .total_rows = part.heads * head_rows,
-           .columns = part.kv_rank});
+           .columns = part.kv_rank,
+           .plain_rows = true});
     };
     key_up.push_back(layers::transpose(rows(0, part.nope_dim)));
     value_up.push_back(rows(part.nope_dim, part.value_dim));

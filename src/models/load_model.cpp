@@ -77,6 +77,7 @@ std::unique_ptr<Model> build(Descriptor descriptor, layers::WeightReader& weight
   DecoderModules modules =
       load_decoder(descriptor, weights, options.activations, expert_cache(weights, options));
   check_all_tensors_read(descriptor, weights);
+  check_trellis_contract(options.trellis, weights);
   return std::make_unique<Decoder>(std::move(descriptor), std::move(modules),
                                    options.dtype.value_or(default_dtype));
 }
@@ -119,6 +120,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadO
       throw base::LoadError(path.string() +
                             ": the model gives embeddings or scores; it generates no text.");
     }
+    settings.schemes.trellis_contract = options.trellis;
     layers::WeightReader weights(std::move(tensors), std::move(settings.schemes));
     return build(std::move(settings.descriptor), weights, settings.dtype, options);
   }

@@ -19,6 +19,9 @@ struct LoadOptions {
   std::optional<mlx::core::Dtype> dtype;
   /// Absent: int8 for GGUF, int15 for quantized safetensors.
   std::optional<layers::ActivationFormat> activations = {};
+  /// What products with trellis-coded weights are. Anything but `integer` fails the load of a model
+  /// without such weights.
+  layers::TrellisContract trellis = layers::TrellisContract::integer;
   /// Whether a weight that is infinite or not a number fails the load.
   bool check_weights = false;
   /// Whether experts are packed in memory, or read from the file when they are chosen. Absent: in

@@ -14,6 +14,7 @@
 #include "models/classifier.h"
 #include "models/decoder.h"
 #include "models/registry.h"
+#include "models/weight_schemes.h"
 
 namespace espalier::models {
 namespace {
@@ -256,8 +257,10 @@ std::unique_ptr<SequenceModel> load_sequence_model(const std::filesystem::path& 
        {"sentence_transformers", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"}) {
     config.ignore(key);
   }
+  quantization::WeightSchemes schemes = read_weight_schemes(config);
+  schemes.trellis_contract = options.trellis;
   Descriptor descriptor = describe_model(config);
-  layers::WeightReader weights(arrays::open_safetensors_folder(folder));
+  layers::WeightReader weights(arrays::open_safetensors_folder(folder), std::move(schemes));
   fit_names(descriptor, weights);
   // There is no language head, or it is not used.
   descriptor.tied_head = true;
@@ -270,6 +273,7 @@ std::unique_ptr<SequenceModel> load_sequence_model(const std::filesystem::path& 
   Head head = classifier ? classifier_head(*classifier, weights, descriptor.width)
                          : embedding_head(*embedding);
   check_all_tensors_read(descriptor, weights);
+  check_trellis_contract(options.trellis, weights);
   const int dimensions = classifier ? classifier->labels : dimensions_of(descriptor, *embedding);
   const mx::Dtype dtype = options.dtype.value_or(mx::float32);
   return std::make_unique<HeadedModel>(

@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "base/error.h"
+
 namespace espalier::models {
 namespace {
 
@@ -69,20 +71,72 @@ constexpr std::array descriptive_keys = {
     "zero_point",
 };
 
+constexpr std::string_view trellis_mode = "trellis";
+
+/// Bits 3.5 are 4 in every other trellis block and 3 in the rest.
+void read_trellis_bits(const ConfigReader& config, kernels::TrellisFormat& format) {
+  const double bits = config.number("bits");
+  const auto halves = static_cast<int>(2 * bits);
+  if (2 * bits != halves || halves < 4 || halves > 8) {
+    config.fail("bits", "is not 2, 2.5, 3, 3.5 or 4, which trellis codes can have");
+  }
+  format.bits = halves / 2;
+  format.half_bit = halves % 2 != 0;
+}
+
+MlxScheme read_trellis(const ConfigReader& config) {
+  kernels::TrellisFormat format;
+  read_trellis_bits(config, format);
+  if (config.integer("group_size", kernels::trellis_block_weights) !=
+      kernels::trellis_block_weights) {
+    config.fail("group_size", "is not 256, the length of trellis blocks");
+  }
+  const auto trellis = config.object(trellis_mode);
+  if (!trellis) {
+    config.fail(trellis_mode, "is missing, which the mode trellis needs");
+  }
+  format.state_bits = trellis->integer("L", format.state_bits);
+  const std::string code = trellis->string("code", "1mad");
+  if (code == "mul1") {
+    format.code = kernels::TrellisCode::mul1;
+  }
+  const bool known = format.state_bits == 12   ? code == "1mad"
+                     : format.state_bits == 16 ? code == "1mad" || code == "mul1"
+                                               : false;
+  if (!known) {
+    trellis->fail(format.state_bits == 12 || format.state_bits == 16 ? "code" : "L",
+                  "is not supported: trellis codes can be L 12 with 1mad, or L 16 with 1mad or "
+                  "mul1");
+  }
+  // Whatever is not 0 counts as 1.
+  format.axis = trellis->signed_integer("axis", 1) == 0 ? 0 : 1;
+  return {.bits = format.bits,
+          .group = kernels::trellis_block_weights,
+          .mode = std::string(trellis_mode),
+          .trellis = format};
+}
+
 MlxScheme read_mlx(const ConfigReader& config, const MlxScheme& inherited) {
+  const std::string mode = config.string("mode", inherited.trellis ? "affine" : inherited.mode);
+  if (mode == trellis_mode) {
+    return read_trellis(config);
+  }
   return {.bits = config.integer("bits", inherited.bits),
           .group = config.integer("group_size", inherited.group),
-          .mode = config.string("mode", inherited.mode)};
+          .mode = mode};
 }
 
 /// The defaults, then an object, or false, for each module that differs.
 WeightSchemes read_mlx_schemes(const ConfigReader& config) {
   constexpr std::array own_keys = {"bits", "group_size", "mode", "quant_method"};
+  const bool by_default = config.string("mode", "affine") == trellis_mode;
   WeightSchemes schemes{.method = WeightSchemes::Method::mlx};
   schemes.mlx = read_mlx(config, {.bits = 4, .group = 64, .mode = "affine"});
   for (const std::string& key : config.keys()) {
     if (std::ranges::find(own_keys, key) != own_keys.end()) {
       config.ignore(key);
+    } else if (by_default && key == trellis_mode) {
+      continue;
     } else if (config.is_object(key)) {
       schemes.mlx_modules[key] = read_mlx(*config.object(key), *schemes.mlx);
     } else if (!config.boolean(key)) {
@@ -174,6 +228,14 @@ WeightSchemes read_hugging_face(const ConfigReader& config) {
 }
 
 }  // namespace
+
+void check_trellis_contract(layers::TrellisContract contract, const layers::WeightReader& weights) {
+  if (contract != layers::TrellisContract::integer && !weights.read_trellis()) {
+    throw base::LoadError(weights.path() +
+                          ": the reference's numeric contract is one of trellis-coded weights, of "
+                          "which the model has none.");
+  }
+}
 
 WeightSchemes read_weight_schemes(const ConfigReader& config) {
   if (const auto mlx = config.object("quantization")) {

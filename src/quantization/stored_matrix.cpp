@@ -114,11 +114,22 @@ std::optional<kernels::BandType> affine_type(int bits) {
   }
 }
 
+std::optional<MlxScheme> configured_scheme(const StoredTensors& tensors) {
+  const auto& modules = tensors.schemes().mlx_modules;
+  const auto module = modules.find(tensors.path());
+  return module != modules.end() ? module->second : tensors.schemes().mlx;
+}
+
 namespace {
 
-/// The scheme that a matrix's tensors show.
+/// The scheme that a matrix's tensors show, or the configuration where they do not: codes of a
+/// trellis look like MLX's.
 StoredMatrix find_scheme(StoredTensors& tensors) {
   using Method = WeightSchemes::Method;
+  if (const std::optional<MlxScheme> scheme = configured_scheme(tensors);
+      scheme && scheme->trellis) {
+    return find_trellis(tensors, *scheme->trellis);
+  }
   if (tensors.contains("qweight")) {
     return tensors.schemes().method == Method::awq ? find_awq(tensors) : find_gptq(tensors);
   }
@@ -147,7 +158,7 @@ StoredMatrix find_matrix(const TensorLookup& lookup, const WeightSchemes& scheme
                          const std::string& file, const std::string& path, int rows, int columns) {
   StoredTensors tensors(lookup, schemes, file, path, rows, columns);
   StoredMatrix matrix = find_scheme(tensors);
-  if (!matrix.whole && columns % kernels::block_inputs != 0) {
+  if (!matrix.whole && !matrix.trellis && columns % kernels::block_inputs != 0) {
     tensors.fail("weight", "is quantized, but has " + std::to_string(columns) +
                                " inputs, expected a multiple of 32");
   }

@@ -17,7 +17,9 @@ namespace espalier::quantization {
 struct MlxScheme {
   int bits;
   int group;
-  std::string mode;  // "affine", "mxfp4", "mxfp8", "nvfp4"
+  std::string mode;  // "affine", "mxfp4", "mxfp8", "nvfp4", "trellis"
+  /// Of the mode "trellis", for which `bits` and `group` say nothing.
+  std::optional<kernels::TrellisFormat> trellis = {};
 };
 
 /// What a checkpoint's configuration says of its weights, beside what their tensors' names, types
@@ -33,13 +35,25 @@ struct WeightSchemes {
   int zero_point_offset = 1;
   /// Rows and columns that share one FP8 scale.
   std::array<int, 2> scale_block = {128, 128};
+  /// What products with trellis-coded weights are.
+  kernels::TrellisContract trellis_contract = kernels::TrellisContract::integer;
 };
 
 /// A weight matrix of a checkpoint, in whatever scheme, ready to be packed. The tensors must
 /// outlive it.
 struct StoredMatrix {
+  /// Codes and scales of a trellis.
+  struct Trellis {
+    arrays::TensorView codes;
+    arrays::TensorView scales;
+    kernels::TrellisFormat format;
+    kernels::TrellisContract contract;
+  };
+
   /// Plain, or of a GGUF type; the rest then says nothing.
   std::optional<arrays::TensorView> whole = {};
+  /// The same of trellis-coded weights.
+  std::optional<Trellis> trellis = {};
   kernels::BandLayout layout = {kernels::BandType::f32};
   kernels::BlockReader read = {};
   kernels::ActivationFormat activations = kernels::ActivationFormat::int8;
@@ -57,7 +71,8 @@ using TensorLookup = std::function<std::optional<arrays::TensorView>(const std::
 StoredMatrix find_matrix(const TensorLookup& lookup, const WeightSchemes& schemes,
                          const std::string& file, const std::string& path, int rows, int columns);
 
-/// Packs the given rows of a matrix.
+/// Packs the given rows of a matrix. Throws `LoadError` naming the tensor for rows that lie inside
+/// a trellis block with others, or not behind one another in a trellis-coded matrix.
 kernels::PackedMatrix pack(const StoredMatrix& matrix, const std::vector<int>& rows, int columns);
 
 }  // namespace espalier::quantization

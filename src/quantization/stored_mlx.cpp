@@ -12,16 +12,9 @@ using kernels::BandType;
 using kernels::BlockCodes;
 using kernels::ScaleType;
 
-/// What the configuration says of the module, if anything.
-std::optional<MlxScheme> configured(const StoredTensors& tensors) {
-  const auto& modules = tensors.schemes().mlx_modules;
-  const auto module = modules.find(tensors.path());
-  return module != modules.end() ? module->second : tensors.schemes().mlx;
-}
-
 /// Codes and scales agree on bits and group; so must the configuration.
 void check_configuration(const StoredTensors& tensors, const MlxScheme& found) {
-  const std::optional<MlxScheme> wanted = configured(tensors);
+  const std::optional<MlxScheme> wanted = configured_scheme(tensors);
   if (!wanted) {
     return;
   }

@@ -81,6 +81,9 @@ void unpack_bits(const std::uint8_t* bytes, int bits, int count, std::uint8_t* c
 /// What holds codes of so many bits, each scaled and added to.
 std::optional<kernels::BandType> affine_type(int bits);
 
+/// What the configuration says of an MLX module, if anything.
+std::optional<MlxScheme> configured_scheme(const StoredTensors& tensors);
+
 // The schemes, each by the tensors it is known by.
 StoredMatrix find_mlx(StoredTensors& tensors);         // .weight u32, .scales
 StoredMatrix find_fp8(StoredTensors& tensors);         // .weight f8, .weight_scale(_inv)
@@ -89,6 +92,7 @@ StoredMatrix find_compressed(StoredTensors& tensors);  // .weight_packed
 StoredMatrix find_nvfp4(StoredTensors& tensors);       // .weight u8, .weight_scale f8
 StoredMatrix find_gptq(StoredTensors& tensors);        // .qweight
 StoredMatrix find_awq(StoredTensors& tensors);
+StoredMatrix find_trellis(StoredTensors& tensors, const kernels::TrellisFormat& format);
 StoredMatrix find_nf4(StoredTensors& tensors);  // .weight u8, .weight.absmax
 
 }  // namespace espalier::quantization

@@ -18,6 +18,8 @@
 #include "generation/collector.h"
 #include "generation/engine.h"
 #include "support/fixtures.h"
+#include "support/temporary_folder.h"
+#include "support/trellis_checkpoint.h"
 
 namespace espalier::generation {
 namespace {
@@ -133,6 +135,12 @@ TEST(EngineWithModel, AnswersOfATinyGemmaDoNotDependOnNeighboursOrChunks) {
     GTEST_SKIP() << "shared/fixtures/tiny-text.tar.xz is not there";
   }
   expect_independence(*fixture / "a/gemma3_text");
+}
+
+TEST(EngineWithModel, AnswersOfTrellisWeightsDoNotDependOnNeighboursOrChunks) {
+  const tests::TemporaryFolder folder;
+  tests::TrellisCheckpoint().write(folder.path() / "coded", folder.path() / "dense");
+  expect_independence(folder.path() / "coded");
 }
 
 TEST(EngineWithModel, AnswersOfTheDefaultModelDoNotDependOnNeighboursOrChunks) {
