@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "chat/literal.h"
+#include "chat/schema_reference.h"
 
 namespace espalier::chat {
 namespace {
@@ -17,6 +18,8 @@ enum class ArgumentForm { json, tagged, listed };
 // In the texts of a form, these bytes stand for rules.
 constexpr char number_byte = '\x01';  // a number
 constexpr char id_byte = '\x02';      // ten letters and digits
+
+constexpr int choice_depth = 8;  // of choices within choices
 
 /// The texts around calls. Call: `open` NAME `name_end` ARGUMENTS `close`.
 struct CallForm {
@@ -231,8 +234,13 @@ class GrammarWriter {
   std::string arguments(const Tool& tool, const std::string& number) {
     Json schema = schema_of(tool);
     if (form_.arguments == ArgumentForm::json) return std::string("%json ") + schema.dump() + " ";
-    const Json properties = schema.value("properties", Json::object());
+    Json properties = schema.value("properties", Json::object());
     const Json required = schema.value("required", Json::array());
+    for (const Json& key : required) {
+      if (key.is_string() && !properties.contains(key.get<std::string>())) {
+        properties[key.get<std::string>()] = Json::object();
+      }
+    }
     std::vector<std::pair<std::string, bool>> members;
     for (const auto& [key, value] : properties.items()) {
       const std::string rule = "argument_" + number + "_" + std::to_string(members.size());
@@ -278,28 +286,75 @@ class GrammarWriter {
     const std::string key_end(string && !form_.string_key_end.empty() ? form_.string_key_end
                                                                       : form_.key_end);
     std::string body = text(form_.key_open) + quoted(key) + text(key_end);
-    const bool bare = string && (tagged || !form_.quote.empty());
-    const std::string_view closing = tagged ? form_.value_end : form_.quote;
-    if (!tagged && bare) body += text(form_.quote);
-    if (bare && property.is_object() && property.contains("enum")) {
-      body += "(";
-      bool any = false;
-      for (const Json& value : property["enum"]) {
-        if (any) body += "| ";
-        body += quoted(value.is_string() ? value.get<std::string>() : value.dump());
-        any = true;
-      }
-      return body + ") " + text(closing);
-    }
-    if (bare) return body + free_text(closing, rule);
-    Json value = property;
+    if (string && (tagged || !form_.quote.empty()))
+      return body + bare_value(schema, property, rule);
+    body += json_value(schema, property);
+    return tagged ? body + text(form_.value_end) : body;
+  }
+
+  /// A value in JSON; definitions that it refers to come along.
+  static std::string json_value(const Json& schema, Json property) {
     for (const char* definitions : {"$defs", "definitions"}) {
-      if (value.is_object() && schema.contains(definitions)) {
-        value[definitions] = schema[definitions];
+      if (property.is_object() && schema.contains(definitions)) {
+        property[definitions] = schema[definitions];
       }
     }
-    body += std::string("%json ") + value.dump() + " ";
-    return tagged ? body + text(closing) : body;
+    return std::string("%json ") + property.dump() + " ";
+  }
+
+  /// A value that is or may be a string: those have no quotes, or the dialect's own.
+  std::string bare_value(const Json& schema, const Json& property, const std::string& rule) {
+    const bool tagged = form_.arguments == ArgumentForm::tagged;
+    const std::string open = tagged ? std::string() : text(form_.quote);
+    const std::string_view closing = tagged ? form_.value_end : form_.quote;
+    // With a mark of its own for strings, what is behind it can be nothing else.
+    const bool strings_only = !form_.string_key_end.empty();
+    std::vector<const Json*> choices;
+    add_choices(schema, property, 0, choices);
+    std::string values;
+    const auto add = [&values](const std::string& value) {
+      if (!values.empty()) values += "| ";
+      values += value;
+    };
+    for (const Json* choice : choices) {
+      std::vector<Json> literals;
+      if (choice->is_object() && choice->contains("const")) literals = {choice->at("const")};
+      if (choice->is_object() && choice->contains("enum")) {
+        literals = choice->at("enum").get<std::vector<Json>>();
+      }
+      if (literals.empty() && may_be_string(*choice)) return open + free_text(closing, rule);
+      for (const Json& literal : literals) {
+        if (literal.is_string()) {
+          add(open + quoted(literal.get<std::string>()) + text(closing));
+        } else if (!strings_only) {
+          add(quoted(literal.dump()) + (tagged ? text(closing) : ""));
+        }
+      }
+      if (!literals.empty() || strings_only) continue;
+      add(json_value(schema, *choice) + (tagged ? text(closing) : ""));
+    }
+    return "(" + values + ") ";
+  }
+
+  /// The schemas one of which a value fulfils.
+  static void add_choices(const Json& schema, const Json& property, int depth,
+                          std::vector<const Json*>& choices) {
+    const Json& resolved = resolve_schema(schema, property);
+    if (resolved.is_object() && depth < choice_depth) {
+      for (const char* key : {"anyOf", "oneOf"}) {
+        if (!resolved.contains(key) || !resolved[key].is_array()) continue;
+        for (const Json& choice : resolved[key]) add_choices(schema, choice, depth + 1, choices);
+        return;
+      }
+    }
+    choices.push_back(&resolved);
+  }
+
+  static bool may_be_string(const Json& schema) {
+    if (!schema.is_object() || !schema.contains("type")) return true;
+    const Json& type = schema["type"];
+    return type == "string" ||
+           (type.is_array() && std::find(type.begin(), type.end(), "string") != type.end());
   }
 
   /// Any text up to `closing`, which ends it where it first stands.

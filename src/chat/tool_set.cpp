@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "chat/literal.h"
+#include "chat/schema_reference.h"
 
 namespace espalier::chat {
 namespace {
@@ -32,16 +33,6 @@ void add_value(const Json& value, ValueTypes& types) {
   types.array |= value.is_array();
 }
 
-/// What `$ref` inside the same schema points to; null when it points nowhere.
-const Json* resolve(const Json& root, const std::string& reference) {
-  if (!reference.starts_with("#")) return nullptr;
-  try {
-    return &root.at(Json::json_pointer(reference.substr(1)));
-  } catch (const Json::exception&) {
-    return nullptr;
-  }
-}
-
 void add_types(const Json& root, const Json& schema, int depth, ValueTypes& types) {
   if (!schema.is_object() || depth > schema_depth) return;
   if (const auto type = schema.find("type"); type != schema.end()) {
@@ -64,14 +55,21 @@ void add_types(const Json& root, const Json& schema, int depth, ValueTypes& type
     if (choices == schema.end() || !choices->is_array()) continue;
     for (const Json& choice : *choices) add_types(root, choice, depth + 1, types);
   }
-  if (const auto reference = schema.find("$ref");
-      reference != schema.end() && reference->is_string()) {
-    if (const Json* target = resolve(root, reference->get<std::string>())) {
-      add_types(root, *target, depth + 1, types);
-    }
-  }
+  const Json& target = resolve_schema(root, schema);
+  if (&target != &schema) add_types(root, target, depth + 1, types);
   if (!types.known && schema.contains("properties")) add_type("object", types);
   if (!types.known && schema.contains("items")) add_type("array", types);
+}
+
+/// A function's schema whose root refers to one of its definitions, as that definition.
+Json without_root_reference(const Json& schema) {
+  const Json& target = resolve_schema(schema, schema);
+  if (&target == &schema) return schema;
+  Json result = target;
+  for (const char* definitions : {"$defs", "definitions"}) {
+    if (schema.contains(definitions)) result[definitions] = schema[definitions];
+  }
+  return result;
 }
 
 const Json* properties(const Tool* tool) {
@@ -124,7 +122,7 @@ ToolSet::ToolSet(std::string_view json) {
     }
     for (const char* key : {"parameters", "input_schema"}) {
       if (const auto schema = function.find(key); schema != function.end()) {
-        tool.parameters = *schema;
+        tool.parameters = without_root_reference(*schema);
       }
     }
     tools_.push_back(std::move(tool));

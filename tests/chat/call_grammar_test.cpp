@@ -20,10 +20,14 @@ constexpr const char* offered = R"([
   {"type": "function", "function": {"name": "find_place", "parameters": {"type": "object",
     "properties": {"name": {"type": "string"}, "days": {"type": "integer"},
       "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+      "colour": {"$ref": "#/$defs/Colour"}, "kind": {"const": "place"},
+      "order": {"anyOf": [{"type": "string", "enum": ["up", "down"]}, {"type": "null"}]},
       "exact": {"type": "boolean"}, "where": {"type": "object",
         "properties": {"city": {"type": "string"}}, "required": ["city"],
         "additionalProperties": false}},
-    "required": ["name", "unit", "where"], "additionalProperties": false}}},
+    "required": ["name", "unit", "where", "colour", "kind", "order"],
+    "additionalProperties": false,
+    "$defs": {"Colour": {"type": "string", "enum": ["red", "dark green"]}}}}},
   {"type": "function", "function": {"name": "stop", "parameters": {"type": "object",
     "properties": {}, "additionalProperties": false}}}])";
 
@@ -66,12 +70,19 @@ void check_call(const ToolCall& call, const std::string& text) {
       EXPECT_TRUE(value.is_boolean()) << text;
     } else if (key == "unit") {
       EXPECT_TRUE(value == "celsius" || value == "fahrenheit") << text;
+    } else if (key == "colour") {
+      EXPECT_TRUE(value == "red" || value == "dark green") << text;
+    } else if (key == "kind") {
+      EXPECT_EQ(value, "place") << text;
+    } else if (key == "order") {
+      EXPECT_TRUE(value == "up" || value == "down" || value.is_null()) << text;
     } else {
       ASSERT_EQ(key, "where") << text;
       EXPECT_TRUE(value.is_object() && value.contains("city") && value["city"].is_string()) << text;
     }
   }
-  for (const char* key : {"name", "unit", "where"}) EXPECT_TRUE(arguments.contains(key)) << text;
+  for (const char* key : {"name", "unit", "where", "colour", "kind", "order"})
+    EXPECT_TRUE(arguments.contains(key)) << text;
 }
 
 class CallGrammar : public testing::TestWithParam<Dialect> {};
