@@ -138,6 +138,40 @@ void set_dtype(ordered_json& config, StorageType dtype) {
   config[key] = dtype_name(dtype);
 }
 
+/// What `rope_scaling` held before transformers 5.
+bool is_old_scaling(const ordered_json& scaling) {
+  constexpr std::array<std::string_view, 13> keys = {
+      "rope_type",        "factor",
+      "low_freq_factor",  "high_freq_factor",
+      "beta_fast",        "beta_slow",
+      "mscale",           "mscale_all_dim",
+      "attention_factor", "original_max_position_embeddings",
+      "short_factor",     "long_factor",
+      "truncate"};
+  for (const auto& [key, value] : scaling.items()) {
+    if (std::ranges::find(keys, key) == keys.end()) return false;
+  }
+  return true;
+}
+
+/// mlx-lm's older models, and transformers before version 5, know RoPE's settings by older names
+/// only. Settings that differ by kind of layer, and some newer ones, have none.
+void name_rope_as_before(ordered_json& config) {
+  const auto found = config.find("rope_parameters");
+  if (found == config.end() || !found->is_object() || !found->contains("rope_theta")) return;
+  if (config.contains("rope_theta") || config.contains("rope_scaling")) return;
+  const ordered_json settings = *found;
+  ordered_json scaling = settings;
+  constexpr std::array own = {"rope_theta", "partial_rotary_factor"};
+  for (const char* key : own) scaling.erase(key);
+  if (!is_old_scaling(scaling)) return;
+  for (const char* key : own) {
+    if (settings.contains(key)) config[key] = settings[key];
+  }
+  const auto type = scaling.find("rope_type");
+  if (type != scaling.end() && *type != "default") config["rope_scaling"] = scaling;
+}
+
 ConvertReport to_folder(const Source& source, const ConvertOptions& options) {
   std::vector<SourceTensor> tensors = source.tensors;
   ordered_json config = source.config;
@@ -149,6 +183,7 @@ ConvertReport to_folder(const Source& source, const ConvertOptions& options) {
         to_hugging_face_layout(layout, settings.heads, std::move(tensors), source.path.string());
   }
   drop_tied_head(config, tensors);
+  name_rope_as_before(config);
   const bool from_gguf = source.gguf != nullptr;
   Plan plan = plan_folder(std::move(tensors), options, from_gguf);
   const ConvertReport report = report_of(plan);

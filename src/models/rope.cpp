@@ -152,6 +152,8 @@ RopeSettings read_rope(const ConfigReader& config, std::string_view layer_type,
     settings.theta = rope->number("rope_theta", config.number("rope_theta", default_theta));
     settings.partial = rope->number("partial_rotary_factor", settings.partial);
     read_scaling(config, *rope, settings);
+    // Says the same again for older readers.
+    config.ignore_all("rope_scaling");
     return settings;
   }
   settings.theta = config.number("rope_theta", default_theta);
