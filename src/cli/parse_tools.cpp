@@ -138,7 +138,8 @@ void add_parse_tools(CLI::App& app, Action& action) {
   verb->add_flag("--list", options->list, "name the dialects");
   verb->footer(
       "Example:\n"
-      "  echo '{\"raw\": \"<think>Hm.</think>Hi\"}' | espalier parse-tools --dialect hermes_qwen_json");
+      "  echo '{\"raw\": \"<think>Hm.</think>Hi\"}' | espalier parse-tools --dialect "
+      "hermes_qwen_json");
   verb->callback([options, &action] { action = [options] { run_parse_tools(*options); }; });
 }
 

@@ -33,7 +33,9 @@ std::vector<TokenId> parse_row(const nlohmann::json& json, const std::string& pa
 
 std::vector<std::vector<TokenId>> read_token_rows(const std::filesystem::path& path) {
   std::ifstream file(path);
-  if (!file) throw LoadError("cannot open " + path.string());
+  if (!file || std::filesystem::is_directory(path)) {
+    throw LoadError("cannot open " + path.string());
+  }
   const auto json = nlohmann::json::parse(file, nullptr, false);
   if (json.is_discarded()) throw LoadError(path.string() + " is not valid JSON");
   if (!json.is_array() || json.empty()) {

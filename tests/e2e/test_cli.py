@@ -111,7 +111,7 @@ def test_a_device_is_not_replaced_by_a_file(espalier, model, tmp_path):
 
 
 @pytest.mark.parametrize("ids", ["[[1,-1]]", "[[49152]]", "[[99999999999]]", "[[1.5]]", '[["1"]]',
-                                 "[1]", "{}", "[[1]", "[" * 100_000])
+                                 "[1]", "{}", "[[1]", pytest.param("[" * 100_000, id="deep")])
 def test_what_is_no_token_id_is_refused(espalier, model, ids):
     done = espalier("tokenize", "--decode", "--model", model, input=ids)
     assert done.returncode == 1

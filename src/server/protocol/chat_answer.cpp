@@ -54,11 +54,11 @@ void add_call_grammar(const ServedModel& model, const ToolOptions& tools, std::s
           "'" + run.constraint->parameter + "' does not go together with a required tool call.",
           run.constraint->parameter);
     }
-    run.constraint = RequestedGrammar{
-        .grammar = {.notation = Notation::lark,
-                    .text = forced_calls(model, tools),
-                    .text_close = chat::argument_close(*model.style.dialect)},
-        .parameter = "tools"};
+    run.constraint =
+        RequestedGrammar{.grammar = {.notation = Notation::lark,
+                                     .text = forced_calls(model, tools),
+                                     .text_close = chat::argument_close(*model.style.dialect)},
+                         .parameter = "tools"};
   } else if (run.constraint && tools.offered()) {
     allow_calls(model, tools, *run.constraint);
   }

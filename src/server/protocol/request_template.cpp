@@ -62,13 +62,12 @@ std::shared_ptr<const ServedModel> with_template(const std::shared_ptr<const Ser
   if (chosen.empty()) return model;
   const auto named = model->text.template_variants.find(chosen);
   if (named == model->text.template_variants.end() && !is_template_source(chosen)) {
-    throw base::RequestError(400, "unknown_template",
-                             "The model has no chat template named '" + chosen + "': " +
-                                 template_names(*model) + ".",
-                             "chat_template");
+    throw base::RequestError(
+        400, "unknown_template",
+        "The model has no chat template named '" + chosen + "': " + template_names(*model) + ".",
+        "chat_template");
   }
-  const std::string& source =
-      named == model->text.template_variants.end() ? chosen : named->second;
+  const std::string& source = named == model->text.template_variants.end() ? chosen : named->second;
   auto changed = model->templates->find(source);
   if (changed) return changed;
   changed = compile(*model, source);
@@ -78,9 +77,8 @@ std::shared_ptr<const ServedModel> with_template(const std::shared_ptr<const Ser
 
 std::shared_ptr<const ServedModel> TemplateCache::find(const std::string& source) {
   const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&source](const Entry& entry) {
-    return entry.source == source;
-  });
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&source](const Entry& entry) { return entry.source == source; });
   if (found == entries_.end()) return nullptr;
   entries_.splice(entries_.begin(), entries_, found);
   return found->model;

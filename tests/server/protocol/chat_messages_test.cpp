@@ -80,7 +80,7 @@ TEST(ReadMessages, DeeplyNestedArgumentsStayText) {
     const Json messages =
         Json::array({Json::object({{"role", "assistant"}, {"tool_calls", Json::array({call})}})});
     const Json read = read_messages(Parameter("messages", messages));
-    EXPECT_EQ(read[0]["tool_calls"][0]["function"]["arguments"], text);
+    EXPECT_EQ(read[0]["tool_calls"][0]["function"]["arguments"].get<std::string>(), text);
     EXPECT_FALSE(dump(read).empty());
   }
 }
