@@ -75,8 +75,9 @@ std::vector<int> GgufReader::integers(std::string_view key) const {
 }
 
 bool GgufReader::any_layer_has(std::string_view name) const {
+  const std::string suffix = std::string(1, '.').append(name);
   return std::ranges::any_of(file_->tensors(), [&](const arrays::TensorView& tensor) {
-    return tensor.name.starts_with("blk.") && tensor.name.ends_with("." + std::string(name));
+    return tensor.name.starts_with("blk.") && tensor.name.ends_with(suffix);
   });
 }
 
