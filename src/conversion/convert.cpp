@@ -107,10 +107,15 @@ std::string identity_of(const ConvertOptions& options) {
   }
   for (const fs::path& file : files) {
     if (!fs::is_regular_file(file)) continue;
-    identity += " " + std::to_string(fs::file_size(file)) + " " +
-                std::to_string(fs::last_write_time(file).time_since_epoch().count());
+    identity += ' ';
+    identity += std::to_string(fs::file_size(file));
+    identity += ' ';
+    identity += std::to_string(fs::last_write_time(file).time_since_epoch().count());
   }
-  if (options.rotation_seed) identity += " rotated " + std::to_string(*options.rotation_seed);
+  if (options.rotation_seed) {
+    identity += " rotated ";
+    identity += std::to_string(*options.rotation_seed);
+  }
   return identity;
 }
 
