@@ -161,7 +161,7 @@ TEST_F(LoadModel, NamesAMissingSetting) {
 
 TEST_F(LoadModel, NamesAMatrixOfNothing) {
   config_["intermediate_size"] = 0;
-  EXPECT_THAT(load_error(), AllOf(HasSubstr("mlp.gate_proj.weight"), HasSubstr("[0, 64]")));
+  EXPECT_THAT(load_error(), AllOf(HasSubstr("mlp.gate_proj.weight"), HasSubstr("a size is 0")));
 }
 
 TEST_F(LoadModel, NamesAnUnknownRopeType) {
