@@ -120,7 +120,8 @@ nlohmann::json lfm2_settings(const GgufReader& file) {
           {"conv_L_cache", file.integer("shortconv.l_cache")},
           {"block_auto_adjust_ff_dim", false},
           {"norm_eps", file.number("attention.layer_norm_rms_epsilon")},
-          {"rms_norm_eps", nullptr}};
+          {"rms_norm_eps", nullptr},
+          {"hidden_act", nullptr}};
 }
 
 void use_gguf_lfm2_tensors(Descriptor& decoder, const GgufReader& file) {
