@@ -73,7 +73,8 @@ TEST(ReadMessages, AToolMaySayNothing) {
 }
 
 TEST(ReadMessages, DeeplyNestedArgumentsStayText) {
-  const std::string deep = "{\"a\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
+  std::string deep = R"({"a":)";
+  deep.append(200'000, '[').append(200'000, ']').append("}");
   for (const std::string& text : {deep, Json(deep).dump()}) {
     const Json call =
         Json::object({{"function", Json::object({{"name", "f"}, {"arguments", text}})}});
