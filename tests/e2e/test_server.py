@@ -383,7 +383,8 @@ def test_malformed_requests_do_no_harm(server):
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(65536)
             assert not answer or answer.startswith(b"HTTP/1.")
-            assert not answer.startswith(b"HTTP/1.1 5"), answer
+            # 501 is what RFC 9112 answers to a transfer coding that is not known.
+            assert answer[9:10] != b"5" or answer[9:12] == b"501", answer
     assert httpx.get(server.base_url + "/health").json() == {"status": "ok"}
     wait_until(lambda: metric(server, "espalier_sequences_running") == 0, "all is cancelled")
     assert metric(server, "espalier_kv_blocks_used") == 0
