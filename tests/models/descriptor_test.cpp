@@ -195,7 +195,7 @@ TEST_F(DescriptorTest, WindowsOfQwen3MoeAreInAllLayers) {
 TEST_F(DescriptorTest, MambaTakesTheInnerSizeThatItsFileStates) {
   json settings = config("mamba");
   settings["intermediate_size"] = 96;
-  const ModelDescriptor model = describe(settings);
+  const Descriptor model = describe(settings);
   const auto& mixer = std::get<RecurrentDescriptor>(model.layers.at(0).mixer);
   EXPECT_EQ(std::get<MambaDescriptor>(mixer).channels, 96);
 }
