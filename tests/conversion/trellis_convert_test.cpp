@@ -77,7 +77,9 @@ class TrellisConvert : public testing::Test {
   fs::path target() const { return folder_.path() / "target"; }
 
   ConvertOptions options(const std::string& trellis) const {
-    ConvertOptions options{.source = source(), .destination = target()};
+    ConvertOptions options;
+    options.source = source();
+    options.destination = target();
     options.trellis = parse_trellis(trellis, {});
     return options;
   }
@@ -220,10 +222,12 @@ TEST_P(RotatedModel, AnswersAsBefore) {
     std::ofstream(source / "config.json") << config;
   }
   const fs::path target = folder.path() / "target";
-  convert({.source = source,
-           .destination = target,
-           .dtype = arrays::StorageType::f32,
-           .rotation_seed = 42});
+  ConvertOptions options;
+  options.source = source;
+  options.destination = target;
+  options.dtype = arrays::StorageType::f32;
+  options.rotation_seed = 42;
+  convert(options);
   EXPECT_LT(distance(logits(target), logits(source)), 1e-4);
   const auto before = arrays::open_safetensors(source / "model.safetensors");
   const auto after = arrays::open_safetensors(target / "model.safetensors");

@@ -53,9 +53,11 @@ TEST(ParseBody, KeepsEveryValueAndTheOrder) {
 
 TEST(ParseBody, TakesATimeThatGrowsWithTheText) {
   std::string text = "{\"logit_bias\":{";
-  constexpr std::size_t members =
-      200'000;  // half a minute and more for who compares each with all others
-  for (std::size_t i = 0; i < members; ++i) text += "\"" + std::to_string(i) + "\":0,";
+  // Half a minute and more for who compares each with all others.
+  constexpr std::size_t members = 200'000;
+  for (std::size_t i = 0; i < members; ++i) {
+    text.append(1, '"').append(std::to_string(i)).append("\":0,");
+  }
   text.back() = '}';
   EXPECT_EQ(parse_body(text + "}")["logit_bias"].size(), members);
   // What is nested deeper is copied member by member.
