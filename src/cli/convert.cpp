@@ -32,11 +32,6 @@ struct ConvertVerbOptions {
   std::string mode;
   std::optional<int> bits;
   std::optional<int> group;
-  std::string trellis;
-  std::string trellis_scale;
-  std::optional<int> trellis_state;
-  std::string trellis_code;
-  std::optional<std::uint32_t> rotate;
   bool dequantize = false;
   std::string gguf;
   std::vector<std::string> rules;
@@ -74,18 +69,6 @@ quantization::MlxFormat parse_quantization(const ConvertVerbOptions& options) {
   return format;
 }
 
-conversion::TrellisOptions parse_trellis(const ConvertVerbOptions& options) {
-  kernels::TrellisFormat format;
-  format.state_bits = options.trellis_state.value_or(format.state_bits);
-  if (options.trellis_code == "mul1") format.code = kernels::TrellisCode::mul1;
-  if (format.state_bits == 12 && format.code == kernels::TrellisCode::mul1) {
-    throw base::UsageError("the code mul1 goes with --trellis-state 16");
-  }
-  conversion::TrellisOptions result = conversion::parse_trellis(options.trellis, format);
-  if (options.trellis_scale == "rms") result.scale = quantization::TrellisScale::root_mean_square;
-  return result;
-}
-
 conversion::ConvertOptions parse(const ConvertVerbOptions& options) {
   conversion::ConvertOptions result;
   result.source = hub::resolve(options.model).path;
@@ -96,8 +79,6 @@ conversion::ConvertOptions parse(const ConvertVerbOptions& options) {
   } else if (options.bits || options.group) {
     throw base::UsageError("--bits and --group go with --quantize");
   }
-  if (!options.trellis.empty()) result.trellis = parse_trellis(options);
-  result.rotation_seed = options.rotate;
   result.dequantize = options.dequantize;
   if (!options.gguf.empty()) result.gguf = conversion::parse_gguf_type(options.gguf);
   for (const std::string& rule : options.rules) result.rules.push_back(parse_rule(rule));
@@ -188,24 +169,6 @@ void add_convert(CLI::App& app, Action& action) {
   verb->add_option("--bits", options->bits, "of affine weights: 2, 3, 4, 5, 6 or 8 (default: 4)");
   verb->add_option("--group", options->group,
                    "weights that share a scale: 32, 64 or 128 (default: 64)");
-  auto* trellis = verb->add_option(
-      "--trellis", options->trellis,
-      "bits of trellis codes: 2, 2.5, 3, 3.5 or 4, or a .json file of bits by layer "
-      "names; matrices that cannot be coded are affine");
-  verb->add_option("--trellis-scale", options->trellis_scale,
-                   "refit (default): the scale of least error after a search with a larger one; "
-                   "rms: that of the root mean square")
-      ->check(CLI::IsMember({"refit", "rms"}))
-      ->needs(trellis);
-  verb->add_option("--trellis-state", options->trellis_state,
-                   "bits of a state: 12 (default), or 16, which takes 16 times as long to code")
-      ->check(CLI::IsMember({12, 16}))
-      ->needs(trellis);
-  verb->add_option("--trellis-code", options->trellis_code, "1mad (default), or mul1 with state 16")
-      ->check(CLI::IsMember({"1mad", "mul1"}))
-      ->needs(trellis);
-  verb->add_option("--rotate", options->rotate,
-                   "seed of a rotation of the residual stream that is folded into the weights");
   auto* dequantize =
       verb->add_flag("--dequantize", options->dequantize, "write all weights as plain numbers");
   verb->add_option("--gguf", options->gguf,

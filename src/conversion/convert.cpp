@@ -10,8 +10,6 @@
 #include "arrays/tensor_index.h"
 #include "base/error.h"
 #include "base/output_file.h"
-#include "conversion/coded_parts.h"
-#include "conversion/fold.h"
 #include "conversion/gguf_settings.h"
 #include "conversion/layout.h"
 #include "conversion/plan.h"
@@ -97,44 +95,18 @@ void check_space(const fs::path& destination, std::uint64_t needed) {
                            std::to_string(space.available / megabyte) + " MB are free");
 }
 
-/// What coded tensors depend on beside their own settings.
-std::string identity_of(const ConvertOptions& options) {
-  std::string identity = fs::absolute(options.source).string();
-  std::vector<fs::path> files = {options.source};
-  if (fs::is_directory(options.source)) {
-    files.assign(fs::directory_iterator(options.source), fs::directory_iterator());
-    std::ranges::sort(files);
-  }
-  for (const fs::path& file : files) {
-    if (!fs::is_regular_file(file)) continue;
-    identity += ' ';
-    identity += std::to_string(fs::file_size(file));
-    identity += ' ';
-    identity += std::to_string(fs::last_write_time(file).time_since_epoch().count());
-  }
-  if (options.rotation_seed) {
-    identity += " rotated ";
-    identity += std::to_string(*options.rotation_seed);
-  }
-  return identity;
-}
-
 /// Counts values and passes on what a person wants to see.
 StreamControl stream_control(const ConvertOptions& options, std::int64_t total) {
   StreamControl control{.cancelled = options.cancelled};
-  if (options.trellis) {
-    control.coded = std::make_shared<CodedParts>(options.destination, identity_of(options));
-  }
   if (!options.progress) return control;
   const int end = static_cast<int>((total + progress_unit - 1) / progress_unit);
   // The function is copied along; the count must not be.
   control.advanced = [&options, end,
                       done = std::make_shared<std::int64_t>(0)](std::int64_t values) {
     const auto before = static_cast<int>(*done / progress_unit);
-    const bool first = *done == 0;
     *done += values;
     const auto now = static_cast<int>(*done / progress_unit);
-    if (first || now > before) options.progress(now, std::max(end, now));
+    if (now > before) options.progress(now, std::max(end, now));
   };
   return control;
 }
@@ -212,9 +184,6 @@ ConvertReport to_folder(const Source& source, const ConvertOptions& options) {
   }
   drop_tied_head(config, tensors);
   name_rope_as_before(config);
-  if (options.rotation_seed) {
-    fold_rotation(config, tensors, *options.rotation_seed, source.path.string());
-  }
   const bool from_gguf = source.gguf != nullptr;
   Plan plan = plan_folder(std::move(tensors), options, from_gguf);
   const ConvertReport report = report_of(plan);
@@ -233,10 +202,8 @@ ConvertReport to_folder(const Source& source, const ConvertOptions& options) {
     copy_companions(source.path, staging.path());
   }
   write_json(staging.path() / "config.json", config);
-  const StreamControl control = stream_control(options, report.values);
-  write_safetensors(plan.tensors, control, staging.path());
+  write_safetensors(plan.tensors, stream_control(options, report.values), staging.path());
   staging.publish();
-  if (control.coded) control.coded->remove();
   return report;
 }
 
@@ -320,12 +287,8 @@ void check_options(const ConvertOptions& options) {
   const int modes =
       int{options.quantize.has_value()} + int{options.dequantize} + int{options.gguf.has_value()};
   if (modes > 1) throw UsageError("only one of quantize, dequantize and gguf can be done at once");
-  if (modes == 0 && !options.dtype && options.rules.empty() && !options.trellis &&
-      !options.rotation_seed) {
-    throw UsageError("say what to convert to: a dtype, quantize, trellis, dequantize or gguf");
-  }
-  if ((options.trellis || options.rotation_seed) && (options.dequantize || options.gguf)) {
-    throw UsageError("trellis codes and rotations do not go with dequantize or gguf");
+  if (modes == 0 && !options.dtype && options.rules.empty()) {
+    throw UsageError("say what to convert to: a dtype, quantize, dequantize or gguf");
   }
   if (options.gguf && options.dtype) {
     throw UsageError("a dtype does not go with gguf, whose type is the dtype");
@@ -343,7 +306,6 @@ ConvertReport convert(const ConvertOptions& options) {
   check_options(options);
   ConvertOptions normal = options;
   normal.destination = normal_path(options.destination);
-  if (normal.trellis && !normal.quantize) normal.quantize = quantization::MlxFormat{};
   if (fs::exists(fs::symlink_status(normal.destination))) {
     throw std::runtime_error(normal.destination.string() + " exists already");
   }

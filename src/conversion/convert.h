@@ -10,7 +10,6 @@
 
 #include "base/cancellation.h"
 #include "conversion/encoding.h"
-#include "conversion/trellis_plan.h"
 
 namespace espalier::conversion {
 
@@ -29,11 +28,6 @@ struct ConvertOptions {
   std::optional<quantization::MlxFormat> quantize;
   bool dequantize = false;
   std::optional<arrays::StorageType> gguf;
-  /// Trellis codes for matrices that can have them; all others are as `quantize` says, or affine of
-  /// 4 bits. What is coded already outlives an interruption, beside the destination.
-  std::optional<TrellisOptions> trellis = {};
-  /// Fold a rotation of the residual stream into the weights.
-  std::optional<std::uint32_t> rotation_seed = {};
   std::vector<Rule> rules;
   /// Chosen for single layers before the rules; by layer name.
   std::map<std::string, quantization::MlxFormat> layers;

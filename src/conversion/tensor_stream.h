@@ -2,17 +2,14 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "base/cancellation.h"
-#include "conversion/coded_parts.h"
 #include "conversion/encoding.h"
 #include "conversion/source_tensor.h"
-#include "quantization/trellis_encoder.h"
 
 namespace espalier::conversion {
 
@@ -23,8 +20,6 @@ struct PlannedTensor {
   /// Type of an affine target's scales and biases, to which the values are rounded first as MLX
   /// does.
   arrays::StorageType scale_dtype = arrays::StorageType::bf16;
-  /// How the scales of a trellis target are chosen.
-  quantization::TrellisScale trellis_scale = quantization::TrellisScale::refitted;
 };
 
 /// One of the stored tensors that a target takes: the weight or codes, scales, biases.
@@ -41,8 +36,6 @@ std::vector<StoredPart> stored_parts(const PlannedTensor& tensor);
 struct StreamControl {
   base::CancellationToken cancelled;
   std::function<void(std::int64_t elements)> advanced = {};  // called as values are done
-  /// Keeps trellis-coded tensors when the conversion is interrupted; null: they are lost.
-  std::shared_ptr<CodedParts> coded = {};
 };
 
 /// Thrown when the conversion was cancelled.
