@@ -160,14 +160,15 @@ void name_rope_as_before(ordered_json& config) {
   const auto found = config.find("rope_parameters");
   if (found == config.end() || !found->is_object() || !found->contains("rope_theta")) return;
   if (config.contains("rope_theta") || config.contains("rope_scaling")) return;
-  const ordered_json settings = *found;
-  ordered_json scaling = settings;
-  constexpr std::array own = {"rope_theta", "partial_rotary_factor"};
-  for (const char* key : own) scaling.erase(key);
-  if (!is_old_scaling(scaling)) return;
-  for (const char* key : own) {
-    if (settings.contains(key)) config[key] = settings[key];
+  ordered_json scaling = *found;
+  ordered_json beside = ordered_json::object();
+  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
+    if (!scaling.contains(key)) continue;
+    beside[key] = scaling[key];
+    scaling.erase(key);
   }
+  if (!is_old_scaling(scaling)) return;
+  config.update(beside);
   const auto type = scaling.find("rope_type");
   if (type != scaling.end() && *type != "default") config["rope_scaling"] = scaling;
 }

@@ -17,7 +17,6 @@ namespace {
 using base::LoadError;
 using nlohmann::ordered_json;
 using quantization::MlxFormat;
-using quantization::MlxMode;
 
 constexpr std::string_view weight_suffix = ".weight";
 

@@ -15,7 +15,6 @@ namespace {
 
 using nlohmann::ordered_json;
 using quantization::MlxFormat;
-using quantization::MlxMode;
 
 /// What Hugging Face's tools cut checkpoints into.
 constexpr std::uint64_t shard_bytes = 5'000'000'000;

@@ -60,7 +60,7 @@ std::string read_role(const Parameter& parameter) {
 /// text is no argument; an object that was made text twice is one.
 Json read_arguments(const Parameter& arguments) {
   if (arguments.json().is_object()) return arguments.json();
-  const std::string text = arguments.string();
+  std::string text = arguments.string();
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) return Json::object();
   try {
     Json parsed = parse_json(text);
