@@ -24,11 +24,15 @@ std::atomic<std::size_t> largest_request = 0;
 
 }  // namespace
 
-void* operator new(std::size_t size) {
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   std::size_t largest = largest_request;
   while (size > largest && !largest_request.compare_exchange_weak(largest, size)) {
   }
-  void* memory = std::malloc(std::max<std::size_t>(size, 1));
+  return std::malloc(std::max<std::size_t>(size, 1));
+}
+
+void* operator new(std::size_t size) {
+  void* memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }

@@ -28,6 +28,7 @@ void find_style(ServedModel& model) {
 
 std::shared_ptr<const ServedModel> compile(const ServedModel& model, const std::string& source) {
   auto changed = std::make_shared<ServedModel>(model);
+  changed->templates = nullptr;  // else the cache would own itself
   try {
     set_template(*changed, {{"default", source}}, "the request");
   } catch (const base::LoadError& error) {

@@ -17,7 +17,8 @@ void set_template(ServedModel& model, std::map<std::string, std::string> variant
                   const std::string& source);
 
 /// The model with the chat template that a request asks for: `chosen` is empty (the model's own),
-/// the name of one of the model's, or a template's source. Throws `RequestError` 400. Thread-safe.
+/// the name of one of the model's, or a template's source. `model` is the slot's own, not one that
+/// this returned. Throws `RequestError` 400. Thread-safe.
 std::shared_ptr<const ServedModel> with_template(const std::shared_ptr<const ServedModel>& model,
                                                  const std::string& chosen);
 

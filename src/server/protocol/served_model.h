@@ -26,9 +26,9 @@ struct ServedModel {
   std::int64_t created = 0;        // Unix time
   generation::TextBundle text;
   std::shared_ptr<const chat::ChatTemplate> chat_template;  // null: the model has none
-  std::shared_ptr<TemplateCache> templates;                 // those that requests bring
-  std::string tool_dialect = {};                            // empty: as the template shows
-  std::unordered_set<std::string> special_names;            // of the tokenizer
+  std::shared_ptr<TemplateCache> templates;              // those that requests bring; null in these
+  std::string tool_dialect = {};                         // empty: as the template shows
+  std::unordered_set<std::string> special_names;         // of the tokenizer
   chat::TemplateStyle style;                             // how the model writes reasoning and calls
   std::unordered_set<tokenizer::TokenId> markup_tokens;  // special tokens that it does so with
   std::shared_ptr<grammar::Compiler> grammars;
