@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -19,6 +20,7 @@
 #include "conversion/plan.h"
 #include "conversion/source.h"
 #include "generation/bundle.h"
+#include "generation/divergence.h"
 #include "kernels/kv_block.h"
 #include "mlx/mlx.h"
 #include "models/load_model.h"
@@ -116,38 +118,9 @@ mx::array logits_of(models::Model& model, const std::vector<std::vector<TokenId>
   return logits;
 }
 
-/// Kullback-Leibler divergence of softmax(b) from softmax(a), in nats.
-double divergence(std::span<const float> a, std::span<const float> b) {
-  const auto log_sum = [](std::span<const float> logits) {
-    const float largest = *std::ranges::max_element(logits);
-    double sum = 0;
-    for (const float logit : logits) sum += std::exp(logit - largest);
-    return largest + std::log(sum);
-  };
-  const double a_sum = log_sum(a);
-  const double b_sum = log_sum(b);
-  double result = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double log_p = a[i] - a_sum;
-    result += std::exp(log_p) * (log_p - (b[i] - b_sum));
-  }
-  return std::max(result, 0.0);
-}
-
 double mean_divergence(const mx::array& a, const mx::array& b) {
-  const auto rows = static_cast<std::size_t>(a.shape(0));
-  const auto width = static_cast<std::size_t>(a.shape(1));
-  std::vector<double> values(rows);
-  base::TileCounter tiles(rows);
-  base::compute_pool().run([&](int) {
-    for (std::size_t row; tiles.next(row);) {
-      values[row] = divergence({a.data<float>() + row * width, width},
-                               {b.data<float>() + row * width, width});
-    }
-  });
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(rows);
+  const std::vector<double> values = generation::divergences(a, b);
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 /// A tensor quantized to `bits` and back; adds the squared error to `error`.
