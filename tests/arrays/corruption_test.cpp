@@ -22,23 +22,26 @@ namespace {
 /// Bytes of the largest request to the allocator since this was set to zero.
 std::atomic<std::size_t> largest_request = 0;
 
-}  // namespace
-
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+void* allocate(std::size_t size) {
   std::size_t largest = largest_request;
   while (size > largest && !largest_request.compare_exchange_weak(largest, size)) {
   }
   return std::malloc(std::max<std::size_t>(size, 1));
 }
 
+}  // namespace
+
 void* operator new(std::size_t size) {
-  void* memory = operator new(size, std::nothrow);
+  void* memory = allocate(size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size); }
+
+// GCC takes an inlined one for a mismatch.
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace espalier::arrays {
 namespace {
