@@ -2,12 +2,15 @@
 """Makes tiny checkpoints with random weights by `transformers` and compares logits with its own.
 
   tiny_checkpoint.py make FOLDER --config CONFIG.json [--set '{"num_key_value_heads": 1}']
+  tiny_checkpoint.py reference FOLDER --config CONFIG.json [--set JSON]
   tiny_checkpoint.py compare --espalier build/espalier CONFIG.json... [--set JSON]
   tiny_checkpoint.py sweep --espalier build/espalier CONFIG.json...
 
-`compare` prints how far the logits of both are apart, relative to their standard deviation. `sweep`
-changes one setting of each X Needs torch, transformers and safetensors; the
-configurations of shared/fixtures/tiny-text.tar.xz are good to begin with.
+`reference` also writes ref.safetensors, as the tests read it. `compare` prints how far the logits of
+both are apart, relative to their standard deviation. `sweep` changes about a third of the settings of
+each configuration at random, as often as `--rounds` says, and prints the smallest change that is
+refused or gives other logits; another `--seed` makes other choices. Needs torch, transformers and
+safetensors; the configurations of shared/fixtures/tiny-text.tar.xz are good to begin with.
 """
 
 import argparse
@@ -27,8 +30,8 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
 import transformers
-from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 TOLERANCE = 2e-3
 TOKENS = 40
@@ -88,23 +91,59 @@ def read_config(config_json: dict) -> transformers.PretrainedConfig:
     return config
 
 
-def make(config_json: dict, folder: pathlib.Path, seed: int = 1) -> torch.Tensor:
-    """Writes a checkpoint and gives its logits for `token_ids`."""
+def build(config_json: dict, seed: int = 1) -> torch.nn.Module:
+    """A model with random weights: a decoder, or one that sees or hears too."""
     config = read_config(config_json)
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config).float().eval()
+    known = type(config) in AutoModelForCausalLM._model_mapping
+    model = (AutoModelForCausalLM if known else AutoModelForImageTextToText).from_config(config).float().eval()
     fill(model, seed)
-    with torch.no_grad():
-        logits = model(input_ids=torch.tensor(token_ids(config.vocab_size)), use_cache=False).logits
+    return model
+
+
+def save(model: torch.nn.Module, folder: pathlib.Path) -> None:
     state = {
         name: value.bfloat16() if value.is_floating_point() else value
         for name, value in model.state_dict().items()
     }
     model.config.dtype = torch.bfloat16
     model.save_pretrained(folder, state_dict=state)
+
+
+def logits_of(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits
     if not logits.isfinite().all():
         raise ValueError("the reference's logits are not finite")
     return logits.float()
+
+
+def make(config_json: dict, folder: pathlib.Path, seed: int = 1) -> torch.Tensor:
+    """Writes a checkpoint and gives its logits for `token_ids`."""
+    model = build(config_json, seed)
+    vocabulary = model.config.get_text_config().vocab_size
+    logits = logits_of(model, torch.tensor(token_ids(vocabulary)))
+    save(model, folder)
+    return logits
+
+
+def write_reference(config_json: dict, folder: pathlib.Path, rows: int = 24, steps: int = 16) -> None:
+    """Writes a checkpoint and what it answers: logits of two rows of tokens, and the greedy tokens
+    that follow the first with the gaps to the second best."""
+    model = build(config_json)
+    generator = torch.Generator().manual_seed(7)
+    ids = torch.randint(3, model.config.get_text_config().vocab_size, (2, rows), generator=generator)
+    greedy, gaps, tokens = [], [], ids[:1]
+    for _ in range(steps):
+        best = logits_of(model, tokens)[0, -1].topk(2)
+        greedy.append(best.indices[:1])
+        gaps.append(best.values[:1] - best.values[1:])
+        tokens = torch.cat([tokens, greedy[-1][None]], dim=1)
+    logits = logits_of(model, ids)
+    save(model, folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    save_file({"input_ids": ids, "logits": logits, "greedy": torch.cat(greedy),
+               "greedy_gap": torch.cat(gaps)}, folder / "ref.safetensors")
 
 
 def token_ids(vocabulary: int) -> list[list[int]]:
@@ -231,10 +270,10 @@ def smallest(espalier: str, config: dict, chosen: dict, status: str) -> tuple[di
     return chosen, distance
 
 
-def sweep(espalier: str, path: pathlib.Path, rounds: int) -> None:
+def sweep(espalier: str, path: pathlib.Path, rounds: int, seed: int) -> None:
     config = json.loads(path.read_text())
     name = path.parent.name
-    pick = random.Random(name)
+    pick = random.Random(f"{name} {seed}")
     changes = single_changes(config)
     for _ in range(rounds):
         keys = [key for key in changes if changes[key] and pick.random() < 0.3]
@@ -262,10 +301,11 @@ def sweep(espalier: str, path: pathlib.Path, rounds: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    one = verbs.add_parser("make")
-    one.add_argument("folder", type=pathlib.Path)
-    one.add_argument("--config", type=pathlib.Path, required=True)
-    one.add_argument("--set", type=json.loads, default={})
+    for verb in ("make", "reference"):
+        one = verbs.add_parser(verb)
+        one.add_argument("folder", type=pathlib.Path)
+        one.add_argument("--config", type=pathlib.Path, required=True)
+        one.add_argument("--set", type=json.loads, default={})
     for verb in ("compare", "sweep"):
         many = verbs.add_parser(verb)
         many.add_argument("--espalier", required=True)
@@ -274,18 +314,20 @@ def main() -> int:
             many.add_argument("--set", type=json.loads, default={})
         else:
             many.add_argument("--rounds", type=int, default=6)
+            many.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore")
-    if arguments.verb == "make":
-        make(json.loads(arguments.config.read_text()) | arguments.set, arguments.folder)
+    if arguments.verb in ("make", "reference"):
+        write = make if arguments.verb == "make" else write_reference
+        write(json.loads(arguments.config.read_text()) | arguments.set, arguments.folder)
         return 0
     failed = False
     for path in arguments.configs:
         if arguments.verb == "sweep":
-            sweep(arguments.espalier, path, arguments.rounds)
+            sweep(arguments.espalier, path, arguments.rounds, arguments.seed)
             continue
         status, distance, _ = try_config(arguments.espalier, json.loads(path.read_text()) | arguments.set, True)
         print(f"{path.parent.name}\t{status}\t{distance:.2g}", flush=True)
