@@ -37,11 +37,8 @@ mx::array query_factors(const AttentionBatch& batch, int rows, const QueryGrowth
 }  // namespace
 
 mx::array ProjectionNorm::operator()(const mx::array& x) const {
-  if (columns == x.shape(1)) {
-    return norm(x);
-  }
-  const mx::array heads = mx::reshape(x, {-1, columns});
-  const mx::array normed = mx::reshape(norm(heads), x.shape());
+  const mx::array normed =
+      columns == x.shape(1) ? norm(x) : mx::reshape(norm(mx::reshape(x, {-1, columns})), x.shape());
   return weight ? normed * mx::astype(*weight, x.dtype()) : normed;
 }
 

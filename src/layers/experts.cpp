@@ -42,7 +42,7 @@ void with_type(mx::Dtype dtype, Function&& function) {
 }
 
 /// The node of a mixture. Inputs: x [T, D], the router's logits f32 [T, experts], then the
-/// correction bias and the shared part's result [T, D] where there are any.
+/// correction bias, the experts' scales and the shared part's result [T, D] where there are any.
 struct MixtureWork {
   static constexpr const char* name = "espalier::mixture";
 
@@ -52,6 +52,7 @@ struct MixtureWork {
   std::optional<ActivationFormat> activations;
   bool weights_scale_input;
   bool has_correction;
+  bool has_scales;
   bool has_shared;
 
   void operator()(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
@@ -79,21 +80,29 @@ struct MixtureWork {
   /// The rows of each expert, in order.
   std::vector<std::vector<Assignment>> assign(const std::vector<mx::array>& inputs) const {
     const mx::array logits = kernels::row_contiguous(inputs[1]);
-    std::vector<float> correction;
-    if (has_correction) {
-      const auto* values = inputs[2].data<float>();
-      correction.assign(values, values + rule.experts);
-    }
+    const std::vector<float> correction = numbers(inputs, 2, has_correction);
+    const std::vector<float> scales = numbers(inputs, has_correction ? 3 : 2, has_scales);
     std::vector<std::vector<Assignment>> assignments(static_cast<std::size_t>(rule.experts));
     for (int row = 0; row < logits.shape(0); ++row) {
       const std::span<const float> scores(
           logits.data<float>() + static_cast<std::ptrdiff_t>(row) * rule.experts,
           static_cast<std::size_t>(rule.experts));
       for (const Choice& choice : choose_experts(scores, correction, rule)) {
-        assignments[choice.expert].push_back({row, choice.weight});
+        const float scale = has_scales ? scales[choice.expert] : 1.0F;
+        assignments[choice.expert].push_back({row, choice.weight * scale});
       }
     }
     return assignments;
+  }
+
+  /// One number of each expert from an input that may be missing.
+  std::vector<float> numbers(const std::vector<mx::array>& inputs, std::size_t index,
+                             bool there) const {
+    if (!there) {
+      return {};
+    }
+    const auto* values = inputs.at(index).data<float>();
+    return {values, values + rule.experts};
   }
 
   static void add_shared(const mx::array& shared, std::vector<float>& sums) {
@@ -199,31 +208,53 @@ std::size_t ResidentExperts::bytes() const {
   return total;
 }
 
-mx::array Experts::operator()(const mx::array& x) const {
-  std::vector<mx::array> inputs = {x, router(x, {.f32_output = true})};
+namespace {
+
+/// The shared part's result [T, D].
+mx::array run_shared(const SharedExpert& part, const mx::array& x) {
+  const mx::array y = part.mlp.down_proj(part.mlp.hidden(x, nullptr));
+  if (!part.gate) {
+    return y;
+  }
+  return kernels::elementwise((*part.gate)(x), {.kind = kernels::ElementFunction::Kind::sigmoid},
+                              y);
+}
+
+}  // namespace
+
+mx::array Experts::operator()(const mx::array& x, const mx::array& routed) const {
+  const mx::array read = latent ? latent->input(x) : x;
+  std::vector<mx::array> inputs = {read, router(routed, {.f32_output = true})};
   if (correction_bias) {
     inputs.push_back(*correction_bias);
   }
-  if (shared) {
-    mx::array y = shared->mlp.down_proj(shared->mlp.hidden(x, nullptr));
-    if (shared->gate) {
-      y = kernels::elementwise((*shared->gate)(x),
-                               {.kind = kernels::ElementFunction::Kind::sigmoid}, y);
-    }
-    inputs.push_back(y);
+  if (scales) {
+    inputs.push_back(*scales);
   }
-  return kernels::make_node(MixtureWork{.rule = rule,
-                                        .experts = experts,
-                                        .activation = activation,
-                                        .activations = activations,
-                                        .weights_scale_input = weights_scale_input,
-                                        .has_correction = correction_bias.has_value(),
-                                        .has_shared = shared.has_value()},
-                            x.shape(), x.dtype(), std::move(inputs));
+  const std::optional<mx::array> always =
+      shared ? std::optional(run_shared(*shared, x)) : std::nullopt;
+  const bool adds_shared = always && !latent;
+  if (adds_shared) {
+    inputs.push_back(*always);
+  }
+  const mx::array mixed =
+      kernels::make_node(MixtureWork{.rule = rule,
+                                     .experts = experts,
+                                     .activation = activation,
+                                     .activations = activations,
+                                     .weights_scale_input = weights_scale_input,
+                                     .has_correction = correction_bias.has_value(),
+                                     .has_scales = scales.has_value(),
+                                     .has_shared = adds_shared},
+                         read.shape(), read.dtype(), std::move(inputs));
+  return latent ? latent->output(mixed, {.residual = always}) : mixed;
 }
 
 std::size_t Experts::bytes() const {
   std::size_t total = router.bytes() + experts->bytes();
+  if (latent) {
+    total += latent->input.bytes() + latent->output.bytes();
+  }
   if (shared) {
     total += shared->mlp.input.bytes() + shared->mlp.down_proj.bytes();
   }

@@ -52,6 +52,12 @@ struct SharedExpert {
   std::optional<Linear> gate = {};  // one output: the part is multiplied by its sigmoid
 };
 
+/// The way to experts whose vectors have another size than the stream's, and back.
+struct ExpertLatent {
+  Linear input;
+  Linear output;
+};
+
 /// A mixture of experts. The rows of each chosen expert are gathered and multiplied together; a
 /// token's results are added in the order of its experts' indices, so its bits depend on it alone.
 struct Experts {
@@ -63,9 +69,13 @@ struct Experts {
   std::optional<ActivationFormat> activations;
   bool weights_scale_input = false;
   std::optional<SharedExpert> shared = {};
+  std::optional<mlx::core::array> scales = {};  // f32 [experts], on the experts' weights
+  std::optional<ExpertLatent> latent = {};
 
   /// x [T, D], normalized, to the mixture's result [T, D] in x's dtype.
-  mlx::core::array operator()(const mlx::core::array& x) const;
+  mlx::core::array operator()(const mlx::core::array& x) const { return (*this)(x, x); }
+  /// The same where the router reads `routed` [T, D] instead.
+  mlx::core::array operator()(const mlx::core::array& x, const mlx::core::array& routed) const;
   std::size_t bytes() const;
 };
 

@@ -55,6 +55,22 @@ constexpr std::array ignorable_groups = {
     IgnorableGroup{"mtp.", "drafts tokens ahead"},
     IgnorableGroup{"cls.predictions.", "guesses masked words"},
     IgnorableGroup{"cls.seq_relationship.", "guesses whether sentences follow one another"},
+    IgnorableGroup{"vision_tower.", "sees"},
+    IgnorableGroup{"vision_model.", "sees"},
+    IgnorableGroup{"visual.", "sees"},
+    IgnorableGroup{"model.vision_tower.", "sees"},
+    IgnorableGroup{"model.vision_model.", "sees"},
+    IgnorableGroup{"model.visual.", "sees"},
+    IgnorableGroup{"multi_modal_projector.", "sees"},
+    IgnorableGroup{"model.multi_modal_projector.", "sees"},
+    IgnorableGroup{"embed_vision.", "sees"},
+    IgnorableGroup{"model.embed_vision.", "sees"},
+    IgnorableGroup{"audio_tower.", "hears"},
+    IgnorableGroup{"model.audio_tower.", "hears"},
+    IgnorableGroup{"embed_audio.", "hears"},
+    IgnorableGroup{"model.embed_audio.", "hears"},
+    IgnorableGroup{"image_newline", "parts rows of pictures"},
+    IgnorableGroup{"model.image_newline", "parts rows of pictures"},
 };
 
 /// Why a tensor may lie in the file unread; empty when it may not.

@@ -125,6 +125,9 @@ struct JoinFeedForward {
   mx::array operator()(const layers::Experts& part) const {
     return layers::join(stream, how, part(norm == nullptr ? x : (*norm)(x)));
   }
+  mx::array operator()(const layers::ParallelFeedForward& part) const {
+    return layers::join(stream, how, part(x, norm));
+  }
 };
 
 /// The stream [T, width] after the layer, from the stream before it and the mixed rows.
@@ -228,6 +231,9 @@ mx::array Decoder::hidden(const Batch& batch, state::KvPool& pool) const {
 mx::array Decoder::embed(const Batch& batch, const layers::AttentionBatch& rows) const {
   const mx::array tokens(batch.tokens.begin(), {static_cast<int>(batch.tokens.size())}, mx::int32);
   mx::array x = kernels::embedding(tokens, modules_.embedding, descriptor_.embedding_scale, dtype_);
+  if (modules_.embedding_output) {
+    x = (*modules_.embedding_output)(x);
+  }
   if (modules_.positions) {
     std::vector<std::int32_t> positions(tokens.size());
     for (const kernels::AttentionRows& sequence : rows) {
@@ -248,7 +254,10 @@ mx::array Decoder::embed(const Batch& batch, const layers::AttentionBatch& rows)
 }
 
 mx::array Decoder::logits(const mx::array& x) const {
-  mx::array logits = modules_.head(x, {.norm = &modules_.final_norm, .f32_output = true});
+  const layers::LinearCall normed{.norm = &modules_.final_norm};
+  mx::array logits = modules_.head_input
+                         ? modules_.head((*modules_.head_input)(x, normed), {.f32_output = true})
+                         : modules_.head(x, {.norm = normed.norm, .f32_output = true});
   if (descriptor_.logit_scale != 1.0F) {
     logits = logits * mx::array(descriptor_.logit_scale);
   }

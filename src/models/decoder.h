@@ -12,6 +12,7 @@
 #include "layers/latent_attention.h"
 #include "layers/layer_inputs.h"
 #include "layers/mlp.h"
+#include "layers/parallel_feed_forward.h"
 #include "layers/parallel_mixer.h"
 #include "layers/recurrent_mixer.h"
 #include "layers/weight_reader.h"
@@ -26,7 +27,8 @@ using Mixer = std::variant<std::monostate, layers::Attention, layers::LatentAtte
                            layers::RecurrentMixer, layers::ParallelMixer, layers::EncoderAttention>;
 
 /// The other part of a layer.
-using FeedForward = std::variant<std::monostate, layers::Mlp, layers::Experts>;
+using FeedForward =
+    std::variant<std::monostate, layers::Mlp, layers::Experts, layers::ParallelFeedForward>;
 
 /// One layer's modules; see `LayerDescriptor`.
 struct DecoderLayer {
@@ -59,6 +61,8 @@ struct DecoderModules {
   std::vector<DecoderLayer> layers;
   layers::Norm final_norm;
   layers::Linear head;
+  std::optional<layers::Linear> embedding_output = {};  // to the stream's width
+  std::optional<layers::Linear> head_input = {};        // from it
 };
 
 /// Reads every tensor that the descriptor names. With `expert_cache`, those of experts are checked

@@ -52,6 +52,9 @@ struct FeedForwardLoader {
   FeedForward operator()(const ExpertsDescriptor& part) const {
     return load_experts(builder, part, prefix, layer);
   }
+  FeedForward operator()(const ParallelFeedForwardDescriptor& part) const {
+    return load_parallel_feed_forward(builder, part, prefix, layer);
+  }
 };
 
 std::optional<layers::LayerInputGate> load_layer_input(ModuleBuilder& builder,
@@ -145,8 +148,10 @@ DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& 
                             std::shared_ptr<layers::ExpertCache> expert_cache) {
   ModuleBuilder builder(descriptor, weights, activations, std::move(expert_cache));
   const TensorNames& names = descriptor.names;
+  const int width = descriptor.width;
+  const int outer = descriptor.embedding_width > 0 ? descriptor.embedding_width : width;
   kernels::PackedMatrix embedding =
-      weights.table(names.embedding + ".weight", descriptor.vocabulary, descriptor.width);
+      weights.table(names.embedding + ".weight", descriptor.vocabulary, outer);
   std::optional<LearnedPositions> positions;
   if (descriptor.positions) {
     positions =
@@ -168,12 +173,17 @@ DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& 
   }
   layers::Norm final_norm = builder.norm(descriptor.final_norm, names.final_norm, descriptor.width);
   kernels::PackedMatrix head =
-      descriptor.tied_head
-          ? embedding
-          : weights.matrix(names.head + ".weight", descriptor.vocabulary, descriptor.width);
+      descriptor.tied_head ? embedding
+                           : weights.matrix(names.head + ".weight", descriptor.vocabulary, outer);
   std::optional<mx::array> head_bias;
   if (descriptor.head_bias) {
     head_bias = builder.bias({names.head}, {descriptor.vocabulary});
+  }
+  std::optional<layers::Linear> embedding_output;
+  std::optional<layers::Linear> head_input;
+  if (descriptor.embedding_width > 0) {
+    embedding_output = builder.linear({}, {names.embedding_output}, {width}, outer, false);
+    head_input = builder.linear({}, {names.head_input}, {outer}, width, false);
   }
   return {.embedding = std::move(embedding),
           .positions = std::move(positions),
@@ -182,7 +192,9 @@ DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& 
           .layer_inputs = load_layer_inputs(builder),
           .layers = std::move(layers),
           .final_norm = std::move(final_norm),
-          .head = layers::Linear({std::move(head)}, std::move(head_bias), activations)};
+          .head = layers::Linear({std::move(head)}, std::move(head_bias), activations),
+          .embedding_output = std::move(embedding_output),
+          .head_input = std::move(head_input)};
 }
 
 }  // namespace espalier::models

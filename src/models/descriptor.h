@@ -146,6 +146,14 @@ struct RouterDescriptor {
   layers::RouterRule rule;
   bool bias = false;             // added to the router's logits
   bool correction_bias = false;  // added to the scores for choosing alone
+  bool expert_scales = false;    // a chosen expert's weight is multiplied by a number it learned
+};
+
+/// Experts that read and write vectors of another size than the stream's, behind one matrix and
+/// before another (Nemotron 3); the router and the shared part see the stream.
+struct ExpertLatentDescriptor {
+  int size;
+  bool bias = false;
 };
 
 /// A mixture of experts: each token's result is the weighted sum of those of its chosen experts,
@@ -168,9 +176,20 @@ struct ExpertsDescriptor {
   bool weights_scale_input = false;
   std::optional<MlpDescriptor> shared = {};
   bool shared_gate = false;  // the shared part is multiplied by sigmoid(x w)
+  std::optional<ExpertLatentDescriptor> latent = {};
 };
 
-using FeedForwardDescriptor = std::variant<std::monostate, MlpDescriptor, ExpertsDescriptor>;
+/// An MLP, which reads the stream through the layer's norm, and a mixture of experts, which reads
+/// it through one of its own; the sum of their normalized results is the part's (Gemma 4). The
+/// router reads the stream normalized, times learned numbers, divided by the root of the width.
+struct ParallelFeedForwardDescriptor {
+  MlpDescriptor mlp;
+  ExpertsDescriptor experts;
+  NormDescriptor norm;  // each of these norms
+};
+
+using FeedForwardDescriptor =
+    std::variant<std::monostate, MlpDescriptor, ExpertsDescriptor, ParallelFeedForwardDescriptor>;
 
 /// A vector of `size` elements for each token and layer (Gemma 3n): the stream after both parts
 /// gains post_norm((activation(x Wg) * vector) Wp).
@@ -209,6 +228,15 @@ struct LayerDescriptor {
   const AttentionDescriptor& attention() const { return std::get<AttentionDescriptor>(mixer); }
   MlpDescriptor& mlp() { return std::get<MlpDescriptor>(feed_forward); }
   const MlpDescriptor& mlp() const { return std::get<MlpDescriptor>(feed_forward); }
+  /// The mixture of experts, alone or beside an MLP; null where there is none.
+  ExpertsDescriptor* experts() {
+    auto* both = std::get_if<ParallelFeedForwardDescriptor>(&feed_forward);
+    return both != nullptr ? &both->experts : std::get_if<ExpertsDescriptor>(&feed_forward);
+  }
+  const ExpertsDescriptor* experts() const {
+    const auto* both = std::get_if<ParallelFeedForwardDescriptor>(&feed_forward);
+    return both != nullptr ? &both->experts : std::get_if<ExpertsDescriptor>(&feed_forward);
+  }
 };
 
 /// Names of the tensors of a mixture of experts. In those of one expert, "{}" stands for its index.
@@ -222,6 +250,17 @@ struct ExpertNames {
   std::vector<std::string> shared_input;
   std::string shared_down;
   std::string shared_gate;
+  std::string scales = {};  // a whole name
+  std::string latent_input = {};
+  std::string latent_output = {};
+};
+
+/// Of the norms of an MLP and a mixture side by side.
+struct ParallelFeedForwardNames {
+  std::string mlp_post_norm;
+  std::string experts_norm;
+  std::string experts_post_norm;
+  std::string router_scale;  // a whole name
 };
 
 struct LayerInputNames {
@@ -281,6 +320,9 @@ struct TensorNames {
   /// logarithms, and vectors and convolutions in any shape.
   std::vector<std::pair<std::string, std::string>> recurrent_renamed = {};
   ExpertNames experts = {};
+  ParallelFeedForwardNames parallel_feed_forward = {};
+  std::string embedding_output = {};  // from the embedding's width to the stream's
+  std::string head_input = {};        // and back
 };
 
 /// A vector for each position, added to the embedding; position p takes row p + offset.
@@ -295,6 +337,9 @@ struct Descriptor {
   int vocabulary;      // width of the logits
   int width;           // of the residual stream
   int context;         // positions the model was made for
+  /// Of the embedding's and the head's vectors, where a matrix each leads to the stream and from
+  /// it; 0: the stream's.
+  int embedding_width = 0;
   float embedding_scale = 1.0F;
   std::optional<LearnedPositionsDescriptor> positions = {};
   int token_types = 0;  // vectors for the parts of a pair of texts, added to the embedding

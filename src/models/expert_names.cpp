@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace espalier::models {
@@ -11,9 +10,10 @@ namespace {
 /// Where MLX keeps the stacked matrices of `part`: beside the other tensors, or in `experts`.
 std::string mlx_stack(const layers::WeightReader& weights, const std::string& prefix,
                       const std::string& part) {
-  for (const char* place : {".switch_mlp.", ".experts."}) {
-    if (weights.contains(prefix + part + place + "up_proj.weight")) {
-      return part + place;
+  for (const std::string& place :
+       {part + ".switch_mlp.", part + ".experts.", std::string("experts.switch_glu.")}) {
+    if (weights.contains(prefix + place + "up_proj.weight")) {
+      return place;
     }
   }
   return {};
@@ -21,7 +21,7 @@ std::string mlx_stack(const layers::WeightReader& weights, const std::string& pr
 
 void use_layout(Descriptor& descriptor, ExpertsDescriptor::Layout layout) {
   for (LayerDescriptor& layer : descriptor.layers) {
-    if (auto* experts = std::get_if<ExpertsDescriptor>(&layer.feed_forward)) {
+    if (ExpertsDescriptor* experts = layer.experts(); experts != nullptr) {
       experts->layout = layout;
       experts->gate_up = ExpertsDescriptor::GateUp::halves;
     }
@@ -34,7 +34,7 @@ void use_stacked_experts(Descriptor& descriptor, const layers::WeightReader& wei
   ExpertNames& names = descriptor.names.experts;
   const std::string part = names.router.substr(0, names.router.find('.'));
   for (std::size_t i = 0; i < descriptor.layers.size(); ++i) {
-    const auto* experts = std::get_if<ExpertsDescriptor>(&descriptor.layers[i].feed_forward);
+    const ExpertsDescriptor* experts = descriptor.layers[i].experts();
     if (experts == nullptr) {
       continue;
     }

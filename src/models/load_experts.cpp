@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -17,7 +18,7 @@ class ExpertReader {
         names_(builder.names().experts),
         weights_(builder.weights()),
         prefix_(std::move(prefix)),
-        width_(builder.descriptor().width) {
+        width_(part.latent ? part.latent->size : builder.descriptor().width) {
     if (part_.bias) {
       for (const std::string& name : names_.input) {
         input_bias_.push_back(
@@ -166,6 +167,20 @@ layers::SharedExpert load_shared(ModuleBuilder& builder, const ExpertsDescriptor
   return shared;
 }
 
+std::optional<layers::ExpertLatent> load_latent(ModuleBuilder& builder,
+                                                const ExpertsDescriptor& part,
+                                                const std::string& prefix) {
+  if (!part.latent) {
+    return std::nullopt;
+  }
+  const ExpertNames& names = builder.names().experts;
+  const auto& [size, bias] = *part.latent;
+  const int width = builder.descriptor().width;
+  return layers::ExpertLatent{
+      .input = builder.linear(prefix, {names.latent_input}, {size}, width, bias),
+      .output = builder.linear(prefix, {names.latent_output}, {width}, size, bias)};
+}
+
 }  // namespace
 
 layers::Experts load_experts(ModuleBuilder& builder, const ExpertsDescriptor& part,
@@ -185,6 +200,10 @@ layers::Experts load_experts(ModuleBuilder& builder, const ExpertsDescriptor& pa
   if (part.shared) {
     shared = load_shared(builder, part, prefix);
   }
+  std::optional<mx::array> scales;
+  if (part.router.expert_scales) {
+    scales = layers::to_array(builder.weights().flat(prefix + names.scales, rule.experts));
+  }
   return {.router = std::move(router),
           .rule = rule,
           .correction_bias = std::move(correction),
@@ -192,7 +211,31 @@ layers::Experts load_experts(ModuleBuilder& builder, const ExpertsDescriptor& pa
           .activation = part.activation,
           .activations = builder.activations(),
           .weights_scale_input = part.weights_scale_input,
-          .shared = std::move(shared)};
+          .shared = std::move(shared),
+          .scales = std::move(scales),
+          .latent = load_latent(builder, part, prefix)};
+}
+
+layers::ParallelFeedForward load_parallel_feed_forward(ModuleBuilder& builder,
+                                                       const ParallelFeedForwardDescriptor& part,
+                                                       const std::string& prefix, int layer) {
+  const TensorNames& names = builder.names();
+  const ParallelFeedForwardNames& own = names.parallel_feed_forward;
+  const int width = builder.descriptor().width;
+  const auto norm = [&](const std::string& name) {
+    return builder.norm(part.norm, prefix + name, width);
+  };
+  std::vector<float> router_scale = builder.weights().flat(prefix + own.router_scale, width);
+  for (float& value : router_scale) {
+    value /= std::sqrt(static_cast<float>(width));
+  }
+  return {.mlp = load_mlp(builder, part.mlp, prefix, names.mlp_input, names.mlp_down),
+          .mlp_post_norm = norm(own.mlp_post_norm),
+          .experts_norm = norm(own.experts_norm),
+          .router_norm = layers::Norm(
+              kernels::RmsNorm{.weight = layers::to_array(router_scale), .eps = part.norm.eps}),
+          .experts = load_experts(builder, part.experts, prefix, layer),
+          .experts_post_norm = norm(own.experts_post_norm)};
 }
 
 }  // namespace espalier::models

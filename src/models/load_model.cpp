@@ -69,7 +69,7 @@ std::shared_ptr<layers::ExpertCache> expert_cache(const layers::WeightReader& we
 
 std::unique_ptr<Model> build(Descriptor descriptor, layers::WeightReader& weights,
                              mx::Dtype default_dtype, const LoadOptions& options) {
-  drop_absent_prefix(descriptor.names, weights);
+  find_tensor_prefix(descriptor.names, weights);
   use_stacked_experts(descriptor, weights);
   if (options.check_weights) {
     weights.check_values();

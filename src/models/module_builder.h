@@ -12,6 +12,7 @@
 #include "layers/experts.h"
 #include "layers/latent_attention.h"
 #include "layers/mlp.h"
+#include "layers/parallel_feed_forward.h"
 #include "layers/weight_reader.h"
 #include "models/descriptor.h"
 
@@ -84,5 +85,8 @@ layers::LatentAttention load_latent_attention(ModuleBuilder& builder,
 /// `layer` is the index of the layer.
 layers::Experts load_experts(ModuleBuilder& builder, const ExpertsDescriptor& part,
                              const std::string& prefix, int layer);
+layers::ParallelFeedForward load_parallel_feed_forward(ModuleBuilder& builder,
+                                                       const ParallelFeedForwardDescriptor& part,
+                                                       const std::string& prefix, int layer);
 
 }  // namespace espalier::models

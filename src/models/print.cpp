@@ -184,6 +184,7 @@ json describe(const RouterDescriptor& router) {
   add(result, "tolerance", rule.tolerance, 0.0F);
   add(result, "bias", router.bias);
   add(result, "correction_bias", router.correction_bias);
+  add(result, "expert_scales", router.expert_scales);
   return result;
 }
 
@@ -203,7 +204,18 @@ json describe(const ExpertsDescriptor& part) {
     result["shared"] = describe(*part.shared)["mlp"];
     add(result["shared"], "gate", part.shared_gate);
   }
+  if (part.latent) {
+    result["latent"] = {{"size", part.latent->size}};
+    add(result["latent"], "bias", part.latent->bias);
+  }
   return {{"experts", std::move(result)}};
+}
+
+json describe(const ParallelFeedForwardDescriptor& part) {
+  json result = describe(part.mlp);
+  result.update(describe(part.experts));
+  result["norm"] = describe(part.norm);
+  return {{"parallel_feed_forward", std::move(result)}};
 }
 
 json describe(const std::monostate&) { return json::object(); }
@@ -263,6 +275,7 @@ json to_json(const Descriptor& descriptor) {
                  {"vocabulary", descriptor.vocabulary},
                  {"width", descriptor.width},
                  {"context", descriptor.context}};
+  add(result, "embedding_width", descriptor.embedding_width);
   add(result, "embedding_scale", descriptor.embedding_scale, 1.0F);
   if (descriptor.positions) {
     result["positions"] = {{"rows", descriptor.positions->rows},
@@ -301,13 +314,14 @@ std::string to_text(const json& object) {
 std::size_t idle_parameters(const Descriptor& descriptor) {
   std::size_t total = 0;
   for (const LayerDescriptor& layer : descriptor.layers) {
-    const auto* experts = std::get_if<ExpertsDescriptor>(&layer.feed_forward);
+    const ExpertsDescriptor* experts = layer.experts();
     if (experts == nullptr) {
       continue;
     }
     const layers::RouterRule& rule = experts->router.rule;
+    const int width = experts->latent ? experts->latent->size : descriptor.width;
     const std::size_t matrix =
-        static_cast<std::size_t>(experts->hidden) * static_cast<std::size_t>(descriptor.width);
+        static_cast<std::size_t>(experts->hidden) * static_cast<std::size_t>(width);
     total +=
         matrix * (experts->gated ? 3 : 2) * static_cast<std::size_t>(rule.experts - rule.chosen);
   }

@@ -1,23 +1,36 @@
 #include "models/tensor_prefix.h"
 
+#include <algorithm>
+#include <array>
 #include <string>
 
 namespace espalier::models {
 
-void drop_absent_prefix(TensorNames& names, const layers::WeightReader& weights) {
+void find_tensor_prefix(TensorNames& names, const layers::WeightReader& weights) {
   const std::string prefix = names.embedding.substr(0, names.embedding.find('.') + 1);
   const std::string bare = names.embedding.substr(prefix.size());
-  if (prefix.empty() || weights.contains(names.embedding + ".weight") ||
-      !weights.contains(bare + ".weight")) {
+  const auto holds = [&](const std::string& name) { return weights.contains(name + ".weight"); };
+  if (prefix.empty() || holds(names.embedding)) {
+    return;
+  }
+  const std::array<std::string, 4> others = {"", "model.language_model.",
+                                             "language_model." + prefix, "language_model."};
+  const auto* found =
+      std::ranges::find_if(others, [&](const std::string& other) { return holds(other + bare); });
+  if (found == others.end()) {
     return;
   }
   LayerInputNames& input = names.layer_input;
   for (std::string* name :
        {&names.embedding, &names.positions, &names.embedding_norm, &names.final_norm, &names.layers,
-        &input.embedding, &input.projection, &input.projection_norm}) {
+        &names.embedding_output, &names.head_input, &input.embedding, &input.projection,
+        &input.projection_norm}) {
     if (name->starts_with(prefix)) {
-      name->erase(0, prefix.size());
+      name->replace(0, prefix.size(), *found);
     }
+  }
+  if (const std::string head = "language_model." + names.head; holds(head)) {
+    names.head = head;
   }
 }
 

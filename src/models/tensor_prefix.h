@@ -6,7 +6,8 @@
 namespace espalier::models {
 
 /// Some checkpoints leave out what the names of all tensors but the head begin with ("model.",
-/// "transformer."). Takes it off the names where the file has none.
-void drop_absent_prefix(TensorNames& names, const layers::WeightReader& weights);
+/// "transformer."); those of models that also see or hear put more before it. Gives the names the
+/// beginning that the file has.
+void find_tensor_prefix(TensorNames& names, const layers::WeightReader& weights);
 
 }  // namespace espalier::models

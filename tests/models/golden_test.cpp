@@ -6,12 +6,10 @@
 #include <sstream>
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "gtest/gtest.h"
+#include "models/checkpoint.h"
 #include "models/print.h"
 #include "models/registry.h"
-#include "support/fixtures.h"
 #include "support/text_families.h"
 
 namespace espalier::models {
@@ -20,13 +18,11 @@ namespace {
 class Golden : public testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, DescriptionIsAsReviewed) {
-  const auto fixtures = tests::fixture_folder("tiny-text");
-  if (!fixtures) {
+  const auto checkpoint = tests::text_checkpoint(GetParam());
+  if (!checkpoint) {
     GTEST_SKIP() << "shared/fixtures/tiny-text.tar.xz is absent";
   }
-  nlohmann::json config;
-  std::ifstream(*fixtures / "a" / GetParam() / "config.json") >> config;
-  ConfigReader reader("config.json", config);
+  ConfigReader reader = open_config(*checkpoint / "config.json");
   const std::string text = to_text(to_json(describe_model(reader)));
   const std::filesystem::path path = std::filesystem::path(ESPALIER_SOURCE_DIR) /
                                      "tests/models/golden" / (std::string(GetParam()) + ".txt");

@@ -1,4 +1,4 @@
-// Every supported family against the reference logits of the tiny-text fixtures.
+// Every supported family against the reference logits of the tiny checkpoints.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -123,13 +123,12 @@ std::int32_t best(const Logits& logits, std::size_t vocabulary) {
 class TinyText : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const auto folder = tests::fixture_folder("tiny-text");
-    if (!folder) {
+    const auto checkpoint = tests::text_checkpoint(GetParam());
+    if (!checkpoint) {
       GTEST_SKIP() << "shared/fixtures/tiny-text.tar.xz is absent";
     }
-    const std::filesystem::path checkpoint = *folder / "a" / GetParam();
-    reference_ = read_reference(checkpoint);
-    model_ = load_model(checkpoint, {.dtype = mx::float32});
+    reference_ = read_reference(*checkpoint);
+    model_ = load_model(*checkpoint, {.dtype = mx::float32});
     constexpr int blocks = 16;
     constexpr int slots = 3;
     pool_ = std::make_unique<state::KvPool>(
@@ -250,14 +249,14 @@ class MappedExperts : public TinyText {};
 TEST_P(MappedExperts, GiveTheBitsOfResidentOnes) {
   const std::vector<std::int32_t>& tokens = reference_.input_ids[0];
   const Logits expected = in_chunks(*model_, *pool_, tokens, 512);
-  model_ = load_model(*tests::fixture_folder("tiny-text") / "a" / GetParam(),
-                      {.dtype = mx::float32, .map_experts = true});
+  model_ =
+      load_model(*tests::text_checkpoint(GetParam()), {.dtype = mx::float32, .map_experts = true});
   EXPECT_EQ(in_chunks(*model_, *pool_, tokens, 512), expected);
   EXPECT_EQ(in_chunks(*model_, *pool_, tokens, 1), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, MappedExperts,
-                         testing::Values("mixtral", "granitemoe", "gpt_oss"),
+                         testing::Values("mixtral", "granitemoe", "gpt_oss", "nemotron_h_latent"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyText, testing::ValuesIn(tests::text_families),

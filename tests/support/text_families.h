@@ -1,10 +1,16 @@
 #pragma once
 
 #include <array>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "support/fixtures.h"
 
 namespace espalier::tests {
 
-/// The checkpoints of shared/fixtures/tiny-text.tar.xz that models load, one a family or variant.
+/// The tiny checkpoints with reference logits, one a family or variant: those of
+/// shared/fixtures/tiny-text.tar.xz, and those of tests/models/decoders.
 inline constexpr std::array text_families = {
     "afmoe",
     "apertus",
@@ -13,6 +19,7 @@ inline constexpr std::array text_families = {
     "bitnet",
     "cohere",
     "cohere2",
+    "cohere_one_kv_head",
     "deepseek_v2",
     "deepseek_v3",
     "dots1",
@@ -25,6 +32,7 @@ inline constexpr std::array text_families = {
     "falcon_mamba",
     "gemma",
     "gemma2",
+    "gemma3",
     "gemma3_text",
     "gemma4_text",
     "glm",
@@ -35,11 +43,13 @@ inline constexpr std::array text_families = {
     "gpt_neox",
     "gpt_oss",
     "granite",
+    "granite_swa",
     "granitemoe",
     "granitemoehybrid",
     "helium",
     "hunyuan_v1_dense",
     "hunyuan_v1_moe",
+    "hyperclovax",
     "jamba",
     "kimi_linear",
     "lfm2",
@@ -63,12 +73,14 @@ inline constexpr std::array text_families = {
     "nanochat",
     "nemotron",
     "nemotron_h",
+    "nemotron_h_latent",
     "olmo",
     "olmo2",
     "olmo3",
     "olmo_hybrid",
     "olmoe",
     "opt",
+    "opt_projected",
     "phi",
     "phi3",
     "phi3_longrope",
@@ -88,5 +100,14 @@ inline constexpr std::array text_families = {
     "starcoder2",
     "vaultgemma",
 };
+
+/// The folder of one of them; nothing when the archive is absent.
+inline std::optional<std::filesystem::path> text_checkpoint(const std::string& name) {
+  const auto own = std::filesystem::path(ESPALIER_SOURCE_DIR) / "tests/models/decoders" / name;
+  if (std::filesystem::exists(own)) return own;
+  const auto fixtures = fixture_folder("tiny-text");
+  if (!fixtures) return std::nullopt;
+  return *fixtures / "a" / name;
+}
 
 }  // namespace espalier::tests

@@ -7,6 +7,7 @@
 #include "models/families/experts.h"
 #include "models/families/families.h"
 #include "models/families/gguf_settings.h"
+#include "models/families/latent.h"
 
 namespace espalier::models {
 namespace {
@@ -54,18 +55,21 @@ Descriptor latent_decoder(ConfigReader& config, bool interleaved) {
   set_pre_norms(decoder, rms_norm(config));
   set_activation(decoder, read_activation(config, "hidden_act"));
   set_mlp_bias(decoder, config.boolean("mlp_bias", false));
-  decoder.names.latent = {.q = "self_attn.q_proj",
-                          .q_a = "self_attn.q_a_proj",
-                          .q_a_norm = "self_attn.q_a_layernorm",
-                          .q_b = "self_attn.q_b_proj",
-                          .kv_a = "self_attn.kv_a_proj_with_mqa",
-                          .kv_a_norm = "self_attn.kv_a_layernorm",
-                          .kv_b = "self_attn.kv_b_proj"};
+  decoder.names.latent = latent_names();
   const LatentAttentionDescriptor attention = latent_attention(config, interleaved);
   for (LayerDescriptor& layer : decoder.layers) {
     layer.mixer = attention;
   }
   return decoder;
+}
+
+/// Puts the mixture into the layers that have one, from `default_first` on where the file says
+/// none.
+void set_deepseek_experts(const ConfigReader& config, Descriptor& decoder,
+                          const ExpertsDescriptor& experts, int default_first) {
+  config.ignore("scoring_func");
+  config.ignore("moe_layer_freq");
+  set_experts(decoder, experts, sparse_layers(config, decoder.layers.size(), default_first));
 }
 
 }  // namespace
@@ -84,20 +88,18 @@ Descriptor read_deepseek_v2(ConfigReader& config) {
   // The reference never divides by the sum, whatever the file says.
   rule.normalize = false;
   experts.router.correction_bias = false;
-  config.ignore("scoring_func");
-  config.ignore("moe_layer_freq");
-  set_experts(decoder, experts, sparse_layers(config, decoder.layers.size(), 0));
+  if (experts.shared) {
+    experts.shared->bias = config.boolean("mlp_bias", false);
+  }
+  set_deepseek_experts(config, decoder, experts, 0);
   return decoder;
 }
 
 // DeepSeek-V3, R1, Kimi K2 and others with their layout.
 Descriptor read_deepseek_v3(ConfigReader& config) {
   Descriptor decoder = latent_decoder(config, config.boolean("rope_interleave", true));
-  const ExpertsDescriptor experts = deepseek_experts(config, decoder);
-  config.ignore("scoring_func");
+  set_deepseek_experts(config, decoder, deepseek_experts(config, decoder), 3);
   config.ignore("topk_method");
-  config.ignore("moe_layer_freq");
-  set_experts(decoder, experts, sparse_layers(config, decoder.layers.size(), 3));
   return decoder;
 }
 
@@ -105,6 +107,19 @@ Descriptor read_deepseek_v3(ConfigReader& config) {
 Descriptor read_glm4_moe_lite(ConfigReader& config) {
   config.set_defaults({{"first_k_dense_replace", 1}});
   return read_deepseek_v3(config);
+}
+
+// A.X K1: DeepSeek-V3 with a norm behind each mixture.
+Descriptor read_axk1(ConfigReader& config) {
+  config.set_defaults({{"first_k_dense_replace", 1}});
+  Descriptor decoder = read_deepseek_v3(config);
+  decoder.names.mlp_post_norm = "post_mlp_layernorm";
+  for (LayerDescriptor& layer : decoder.layers) {
+    if (layer.experts() != nullptr) {
+      layer.mlp_post_norm = decoder.final_norm;
+    }
+  }
+  return decoder;
 }
 
 // MiniCPM3: dense latent attention, RoPE by halves, scaled embedding, residuals and logits.
@@ -161,7 +176,7 @@ Descriptor read_deepseek(const GgufReader& file) {
                           .v_b = "attn_v_b"};
   const bool corrects = file.any_layer_has("exp_probs_b.bias");
   for (LayerDescriptor& layer : decoder.layers) {
-    if (auto* experts = std::get_if<ExpertsDescriptor>(&layer.feed_forward)) {
+    if (ExpertsDescriptor* experts = layer.experts(); experts != nullptr) {
       experts->router.correction_bias = corrects;
     }
     if (growth != 0) {

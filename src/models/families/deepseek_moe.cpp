@@ -15,12 +15,6 @@ Descriptor llama_with_experts(ConfigReader& config, int default_first_sparse) {
   return decoder;
 }
 
-void set_qk_norm(Descriptor& decoder) {
-  for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention().qk_norm = QkNormDescriptor{.norm = decoder.final_norm};
-  }
-}
-
 }  // namespace
 
 // dots.llm1

@@ -207,6 +207,12 @@ void set_windows(Descriptor& decoder, const std::vector<bool>& sliding, int wind
   }
 }
 
+void set_qk_norm(Descriptor& decoder) {
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().qk_norm = QkNormDescriptor{.norm = decoder.final_norm};
+  }
+}
+
 void set_rope(Descriptor& decoder, const RopeSettings& settings, bool interleaved) {
   const int head_dim = decoder.layers.front().attention().head_dim;
   const RopeDescriptor rope =
@@ -223,6 +229,14 @@ std::vector<bool> every_nth_full(std::size_t layers, int pattern) {
   std::vector<bool> sliding(layers);
   for (std::size_t i = 0; i < layers && pattern > 0; ++i) {
     sliding[i] = (i + 1) % static_cast<std::size_t>(pattern) != 0;
+  }
+  return sliding;
+}
+
+std::vector<bool> all_but_each_first(std::size_t layers, int interval) {
+  std::vector<bool> sliding(layers);
+  for (std::size_t i = 0; i < layers; ++i) {
+    sliding[i] = i % static_cast<std::size_t>(interval) != 0;
   }
   return sliding;
 }

@@ -44,11 +44,17 @@ void set_mlp_bias(Descriptor& decoder, bool bias);
 /// Gives the layers marked in `sliding` (one entry a layer) this window, the others none.
 void set_windows(Descriptor& decoder, const std::vector<bool>& sliding, int window);
 
+/// Norms like the final one for the heads of q and k.
+void set_qk_norm(Descriptor& decoder);
+
 /// Gives every layer this RoPE, over the share of each head that the settings name.
 void set_rope(Descriptor& decoder, const RopeSettings& settings, bool interleaved = false);
 
 /// Which of `layers` layers slide when each `pattern`-th attends in full; none with pattern 0.
 std::vector<bool> every_nth_full(std::size_t layers, int pattern);
+
+/// Which of `layers` layers slide when the first of each `interval` attends in full.
+std::vector<bool> all_but_each_first(std::size_t layers, int interval);
 
 /// Which layers slide, from `layer_types`, or by `pattern` where the file has none. Throws
 /// `LoadError` unless each layer has "full_attention" or "sliding_attention".

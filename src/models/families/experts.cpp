@@ -41,11 +41,12 @@ int expert_count(const ConfigReader& config) {
   return count;
 }
 
-ExpertsDescriptor softmax_experts(const ConfigReader& config, std::string_view hidden_key) {
+ExpertsDescriptor softmax_experts(const ConfigReader& config, std::string_view hidden_key,
+                                  std::string_view activation_key) {
   ExpertsDescriptor experts{.router = {.rule = {.experts = expert_count(config),
                                                 .chosen = config.integer("num_experts_per_tok")}},
                             .hidden = config.integer(hidden_key),
-                            .activation = read_activation(config, "hidden_act")};
+                            .activation = read_activation(config, activation_key)};
   check_rule(config, experts.router.rule);
   return experts;
 }

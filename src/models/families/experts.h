@@ -13,8 +13,9 @@ namespace espalier::models {
 int expert_count(const ConfigReader& config);
 
 /// A softmax over all experts, of which `num_experts_per_tok` are chosen; `hidden_key` names the
-/// experts' hidden size.
-ExpertsDescriptor softmax_experts(const ConfigReader& config, std::string_view hidden_key);
+/// experts' hidden size, `activation_key` their activation.
+ExpertsDescriptor softmax_experts(const ConfigReader& config, std::string_view hidden_key,
+                                  std::string_view activation_key = "hidden_act");
 
 /// DeepSeek-V3's mixture, which many use: sigmoid scores, a bias that corrects the choice, groups
 /// of experts unless not `grouped`, shared experts. Sets `names.experts` too.

@@ -76,18 +76,11 @@ Descriptor read_falcon_h1(ConfigReader& config) {
 
 // The file's weights have the multipliers in them.
 Descriptor read_falcon_h1(const GgufReader& file) {
-  const int heads = file.integer("ssm.time_step_rank");
-  const int inner = file.integer("ssm.inner_size");
-  ConfigReader config = gguf_settings(file, "falcon_h1",
-                                      {{"mamba_d_ssm", inner},
-                                       {"mamba_n_heads", heads},
-                                       {"mamba_d_head", heads > 0 ? inner / heads : 0},
-                                       {"mamba_n_groups", file.integer("ssm.group_count")},
-                                       {"mamba_d_state", file.integer("ssm.state_size")},
-                                       {"mamba_d_conv", file.integer("ssm.conv_kernel")},
-                                       {"mamba_conv_bias", file.any_layer_has("ssm_conv1d.bias")},
-                                       {"mamba_rms_norm", file.any_layer_has("ssm_norm.weight")},
-                                       {"mamba_norm_before_gate", false}});
+  nlohmann::json settings = gguf_mamba2_settings(file);
+  settings.update({{"mamba_d_ssm", file.integer("ssm.inner_size")},
+                   {"mamba_rms_norm", file.any_layer_has("ssm_norm.weight")},
+                   {"mamba_norm_before_gate", false}});
+  ConfigReader config = gguf_settings(file, "falcon_h1", settings);
   Descriptor decoder = read_falcon_h1(config);
   use_gguf_tensors(decoder);
   decoder.names.recurrent_renamed = gguf_mamba_names();

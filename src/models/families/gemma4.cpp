@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "models/families/dense.h"
+#include "models/families/experts.h"
 #include "models/families/families.h"
+#include "models/families/recurrent.h"
 
 namespace espalier::models {
 namespace {
@@ -106,20 +108,48 @@ void read_attention(const ConfigReader& config, Descriptor& decoder, const NormD
   }
 }
 
+/// Pictures may be seen both ways, which concerns no text; text may not.
+void read_direction(const ConfigReader& config) {
+  constexpr const char* key = "use_bidirectional_attention";
+  if (config.is_string(key) && config.string(key) == "vision") {
+    return;
+  }
+  config.require_off(key);
+}
+
+/// Experts beside the MLP of each layer.
+void read_experts(ConfigReader& config, Descriptor& decoder, const NormDescriptor& norm) {
+  config.set_defaults({{"num_experts_per_tok", config.integer("top_k_experts")}});
+  ExpertsDescriptor experts = softmax_experts(config, "moe_intermediate_size", "hidden_activation");
+  experts.router.rule.normalize = true;
+  experts.router.expert_scales = true;
+  experts.layout = ExpertsDescriptor::Layout::stacked;
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.feed_forward =
+        ParallelFeedForwardDescriptor{.mlp = layer.mlp(), .experts = experts, .norm = norm};
+  }
+  decoder.names.parallel_feed_forward = {.mlp_post_norm = "post_feedforward_layernorm_1",
+                                         .experts_norm = "pre_feedforward_layernorm_2",
+                                         .experts_post_norm = "post_feedforward_layernorm_2",
+                                         .router_scale = "router.scale"};
+  ExpertNames& names = decoder.names.experts;
+  names.router = "router.proj";
+  names.scales = "router.per_expert_scale";
+  names.input = {"experts.gate_up_proj"};
+  names.down = "experts.down_proj";
+  names.suffix = "";
+}
+
 }  // namespace
 
-// Gemma 4's text model, without experts: a vector for each token and layer, values normalized, keys
-// shared among the last layers.
+// Gemma 4's text model: a vector for each token and layer, values normalized, keys shared among the
+// last layers; experts beside each MLP in the larger sizes.
 Descriptor read_gemma4(ConfigReader& config) {
   config.set_defaults({{"tie_word_embeddings", true},
                        {"head_dim", 256},
                        {"rms_norm_eps", 1e-6},
                        {"hidden_activation", "gelu_pytorch_tanh"}});
-  config.require_off("enable_moe_block");
-  config.require_off("use_bidirectional_attention");
-  for (const char* key : {"num_experts", "moe_intermediate_size", "top_k_experts"}) {
-    config.ignore(key);
-  }
+  read_direction(config);
   Descriptor decoder = dense_decoder(config);
   const NormDescriptor norm = rms_norm(config);
   set_pre_norms(decoder, norm);
@@ -140,6 +170,10 @@ Descriptor read_gemma4(ConfigReader& config) {
   read_attention(config, decoder, norm);
   share_keys(config, decoder);
   read_layer_inputs(config, decoder, norm);
+  if (config.boolean("enable_moe_block", false)) {
+    read_experts(config, decoder, norm);
+  }
+  ignore_keys(config, {"num_experts", "moe_intermediate_size", "top_k_experts"});
   return decoder;
 }
 

@@ -84,8 +84,8 @@ json read_scaling(const GgufReader& file) {
 
 }  // namespace
 
-ConfigReader gguf_settings(const GgufReader& file, const std::string& model_type,
-                           const json& extra) {
+ConfigReader gguf_settings(const GgufReader& file, const std::string& model_type, const json& extra,
+                           std::initializer_list<const char*> foreign) {
   json config = extra;
   const auto add = [&](const char* key, const json& value) {
     if (!value.is_null()) {
@@ -122,7 +122,20 @@ ConfigReader gguf_settings(const GgufReader& file, const std::string& model_type
   add("tie_word_embeddings", !file.has_tensor("output.weight"));
   add("rope_scaling", read_scaling(file));
   add("eos_token_id", file.end_tokens());
+  for (const char* key : foreign) {
+    config.erase(key);
+  }
   return {file.path(), std::move(config)};
+}
+
+json gguf_mamba2_settings(const GgufReader& file) {
+  const int heads = file.integer("ssm.time_step_rank");
+  return {{"mamba_n_heads", heads},
+          {"mamba_d_head", heads > 0 ? file.integer("ssm.inner_size") / heads : 0},
+          {"mamba_n_groups", file.integer("ssm.group_count")},
+          {"mamba_d_state", file.integer("ssm.state_size")},
+          {"mamba_d_conv", file.integer("ssm.conv_kernel")},
+          {"mamba_conv_bias", file.any_layer_has("ssm_conv1d.bias")}};
 }
 
 std::vector<bool> gguf_attending_layers(const GgufReader& file) {
@@ -150,7 +163,7 @@ void use_gguf_tensors(Descriptor& decoder) {
   names.shared_down = "ffn_down_shexp";
   names.shared_gate = "ffn_gate_inp_shexp";
   for (LayerDescriptor& layer : decoder.layers) {
-    if (auto* experts = std::get_if<ExpertsDescriptor>(&layer.feed_forward)) {
+    if (ExpertsDescriptor* experts = layer.experts(); experts != nullptr) {
       experts->layout = ExpertsDescriptor::Layout::stacked;
       experts->gate_up = ExpertsDescriptor::GateUp::halves;
     }

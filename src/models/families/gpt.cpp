@@ -1,8 +1,10 @@
 #include <cmath>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "models/families/dense.h"
 #include "models/families/families.h"
@@ -144,6 +146,116 @@ Descriptor read_gptj(ConfigReader& config) {
   return decoder;
 }
 
+// GPT-Neo: GPT-2 with every second layer sliding, scores as they are, no biases for q, k and v.
+Descriptor read_gpt_neo(ConfigReader& config) {
+  config.set_defaults({{"num_attention_heads", config.integer("num_heads")},
+                       {"num_hidden_layers", config.integer("num_layers")},
+                       {"intermediate_size", 0},
+                       {"tie_word_embeddings", true},
+                       {"activation_function", "gelu_new"},
+                       {"layer_norm_epsilon", 1e-5}});
+  config.ignore("num_key_value_heads");
+  Descriptor decoder = dense_decoder(config);
+  const int hidden = config.integer("intermediate_size");
+  set_hidden(decoder, hidden > 0 ? hidden : 4 * decoder.width);
+  set_gpt(decoder, config, "layer_norm_epsilon", "activation_function");
+  set_mlp_bias(decoder, true);
+  decoder.positions = LearnedPositionsDescriptor{.rows = decoder.context};
+  TensorNames& names = decoder.names;
+  names.embedding = "transformer.wte";
+  names.positions = "transformer.wpe";
+  names.final_norm = "transformer.ln_f";
+  names.layers = "transformer.h.";
+  names.qkv = {"attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"};
+  names.attention_output = "attn.attention.out_proj";
+  names.mlp_input = {"mlp.c_fc"};
+  names.mlp_down = "mlp.c_proj";
+  names.attention_norm = "ln_1";
+  names.mlp_norm = "ln_2";
+  const std::vector<std::string> kinds = config.strings("attention_layers");
+  if (!kinds.empty() && kinds.size() != decoder.layers.size()) {
+    config.fail("attention_layers", "has another number of entries than there are layers");
+  }
+  for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
+    AttentionDescriptor& attention = decoder.layers[i].attention();
+    attention.kv_heads = attention.heads;
+    attention.scale = 1;
+    attention.output_bias = true;
+    const bool slides = kinds.empty() ? i % 2 != 0 : kinds[i] == "local";
+    attention.window = slides ? config.integer("window_size", 256) : 0;
+  }
+  config.ignore_all("attention_types");
+  return decoder;
+}
+
+namespace {
+
+/// What comes from fairseq: learned positions that begin at row 2, its names behind `prefix`.
+void set_fairseq_layout(Descriptor& decoder, const std::string& prefix) {
+  constexpr int first_row = 2;
+  decoder.positions =
+      LearnedPositionsDescriptor{.rows = decoder.context + first_row, .offset = first_row};
+  TensorNames& names = decoder.names;
+  names.embedding = prefix + "embed_tokens";
+  names.positions = prefix + "embed_positions";
+  names.final_norm = prefix + "final_layer_norm";
+  names.layers = prefix + "layers.";
+  names.attention_output = "self_attn.out_proj";
+  names.mlp_input = {"fc1"};
+  names.mlp_down = "fc2";
+  names.attention_norm = "self_attn_layer_norm";
+  names.mlp_norm = "final_layer_norm";
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().kv_heads = layer.attention().heads;
+  }
+}
+
+}  // namespace
+
+// BioGPT: GPT with learned positions that begin at row 2, and a scaled embedding.
+Descriptor read_biogpt(ConfigReader& config) {
+  config.set_defaults({{"tie_word_embeddings", true}, {"layer_norm_eps", 1e-12}});
+  config.ignore("num_key_value_heads");
+  Descriptor decoder = dense_decoder(config);
+  set_gpt(decoder, config, "layer_norm_eps", "hidden_act");
+  set_attention_bias(decoder, true);
+  set_mlp_bias(decoder, true);
+  if (config.boolean("scale_embedding", true)) {
+    decoder.embedding_scale = std::sqrt(static_cast<float>(decoder.width));
+  }
+  set_fairseq_layout(decoder, "biogpt.");
+  decoder.names.final_norm = "biogpt.layer_norm";
+  decoder.names.head = "output_projection";
+  return decoder;
+}
+
+// Persimmon: GPT-NeoX's matrices, half of each head rotated, norms for q and k.
+Descriptor read_persimmon(ConfigReader& config) {
+  config.set_defaults({{"partial_rotary_factor", 0.5}, {"hidden_act", "relu2"}});
+  config.ignore("num_key_value_heads");
+  Descriptor decoder = dense_decoder(config);
+  set_gpt(decoder, config, "layer_norm_eps", "hidden_act");
+  set_rope(decoder, read_rope(config, {}, 25000));
+  set_attention_bias(decoder, true);
+  set_mlp_bias(decoder, true);
+  TensorNames& names = decoder.names;
+  names.final_norm = "model.final_layernorm";
+  names.qkv = {"self_attn.query_key_value"};
+  names.attention_output = "self_attn.dense";
+  names.q_norm = "self_attn.q_layernorm";
+  names.k_norm = "self_attn.k_layernorm";
+  names.mlp_input = {"mlp.dense_h_to_4h"};
+  names.mlp_down = "mlp.dense_4h_to_h";
+  for (LayerDescriptor& layer : decoder.layers) {
+    layer.attention().kv_heads = layer.attention().heads;
+    layer.attention().grouped_qkv = true;
+  }
+  if (config.boolean("qk_layernorm", true)) {
+    set_qk_norm(decoder);
+  }
+  return decoder;
+}
+
 // Phi 1, 1.5 and 2: parallel parts behind one norm, part of each head rotated, biases everywhere.
 Descriptor read_phi(ConfigReader& config) {
   config.set_defaults({{"partial_rotary_factor", 0.5}, {"hidden_act", "gelu_new"}});
@@ -160,12 +272,11 @@ Descriptor read_phi(ConfigReader& config) {
   decoder.names.mlp_norm = decoder.names.attention_norm;
   decoder.names.q_norm = "self_attn.q_layernorm";
   decoder.names.k_norm = "self_attn.k_layernorm";
-  const bool normalizes = config.boolean("qk_layernorm", false);
+  if (config.boolean("qk_layernorm", false)) {
+    set_qk_norm(decoder);
+  }
   for (LayerDescriptor& layer : decoder.layers) {
     layer.parallel = true;
-    if (normalizes) {
-      layer.attention().qk_norm = QkNormDescriptor{.norm = decoder.final_norm};
-    }
   }
   return decoder;
 }
@@ -198,8 +309,11 @@ Descriptor read_opt(ConfigReader& config) {
   config.ignore("num_key_value_heads");
   config.require_off("_remove_final_layer_norm");
   Descriptor decoder = dense_decoder(config);
-  if (config.integer("word_embed_proj_dim", decoder.width) != decoder.width) {
-    config.fail("word_embed_proj_dim", "differs from 'hidden_size', which is not supported");
+  if (const int outer = config.integer("word_embed_proj_dim", decoder.width);
+      outer != decoder.width) {
+    decoder.embedding_width = outer;
+    decoder.names.embedding_output = "model.decoder.project_in";
+    decoder.names.head_input = "model.decoder.project_out";
   }
   set_hidden(decoder, config.integer("ffn_dim"));
   set_gpt(decoder, config, "layer_norm_eps", "activation_function");
@@ -212,22 +326,7 @@ Descriptor read_opt(ConfigReader& config) {
     plain.bias = false;
     set_pre_norms(decoder, plain);
   }
-  constexpr int first_row = 2;
-  decoder.positions =
-      LearnedPositionsDescriptor{.rows = decoder.context + first_row, .offset = first_row};
-  TensorNames& names = decoder.names;
-  names.embedding = "model.decoder.embed_tokens";
-  names.positions = "model.decoder.embed_positions";
-  names.final_norm = "model.decoder.final_layer_norm";
-  names.layers = "model.decoder.layers.";
-  names.attention_output = "self_attn.out_proj";
-  names.mlp_input = {"fc1"};
-  names.mlp_down = "fc2";
-  names.attention_norm = "self_attn_layer_norm";
-  names.mlp_norm = "final_layer_norm";
-  for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention().kv_heads = layer.attention().heads;
-  }
+  set_fairseq_layout(decoder, "model.decoder.");
   if (!config.boolean("do_layer_norm_before", true)) {
     set_opt_sum_norms(decoder);
   }

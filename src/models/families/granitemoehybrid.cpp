@@ -79,7 +79,6 @@ Descriptor read_granitemoehybrid(ConfigReader& config) {
 }
 
 Descriptor read_granitemoehybrid(const GgufReader& file) {
-  const int heads = file.integer("ssm.time_step_rank");
   const int inner = file.integer("ssm.inner_size");
   const int dense = file.integer("feed_forward_length", 0);
   const int experts = file.integer("expert_count", 0);
@@ -88,25 +87,19 @@ Descriptor read_granitemoehybrid(const GgufReader& file) {
   for (const bool attends : gguf_attending_layers(file)) {
     kinds.push_back(attends ? "full_attention" : "linear_attention");
   }
-  ConfigReader config = gguf_settings(
-      file, "granitemoehybrid",
+  nlohmann::json settings = gguf_mamba2_settings(file);
+  settings.update(
       {{"layer_types", kinds},
-       {"mamba_n_heads", heads},
-       {"mamba_d_head", heads > 0 ? inner / heads : 0},
-       {"mamba_n_groups", file.integer("ssm.group_count")},
-       {"mamba_d_state", file.integer("ssm.state_size")},
-       {"mamba_d_conv", file.integer("ssm.conv_kernel")},
-       {"mamba_conv_bias", file.any_layer_has("ssm_conv1d.bias")},
        {"mamba_expand", inner / file.integer("embedding_length")},
        {"num_local_experts", experts},
-       {"num_experts", nullptr},
        {"shared_intermediate_size", file.integer("expert_shared_feed_forward_length", dense)},
-       {"shared_expert_intermediate_size", nullptr},
        {"position_embedding_type", rotates ? "rope" : "nope"},
        {"embedding_multiplier", file.number("embedding_scale", 1)},
        {"attention_multiplier", file.number("attention.scale", 1)},
        {"residual_multiplier", file.number("residual_scale", 1)},
        {"logits_scaling", file.number("logit_scale", 1)}});
+  ConfigReader config = gguf_settings(file, "granitemoehybrid", settings,
+                                      {"num_experts", "shared_expert_intermediate_size"});
   config.ignore("moe_intermediate_size");
   Descriptor decoder = read_granitemoehybrid(config);
   use_gguf_tensors(decoder);

@@ -6,6 +6,7 @@
 
 #include "models/families/dense.h"
 #include "models/families/families.h"
+#include "models/families/latent.h"
 #include "models/families/recurrent.h"
 
 namespace espalier::models {
@@ -96,13 +97,7 @@ void set_names(TensorNames& names) {
   names.recurrent = "self_attn.";
   names.mlp_input = {"block_sparse_moe.gate_proj", "block_sparse_moe.up_proj"};
   names.mlp_down = "block_sparse_moe.down_proj";
-  names.latent = {.q = "self_attn.q_proj",
-                  .q_a = "self_attn.q_a_proj",
-                  .q_a_norm = "self_attn.q_a_layernorm",
-                  .q_b = "self_attn.q_b_proj",
-                  .kv_a = "self_attn.kv_a_proj_with_mqa",
-                  .kv_a_norm = "self_attn.kv_a_layernorm",
-                  .kv_b = "self_attn.kv_b_proj"};
+  names.latent = latent_names();
   names.experts.router = "block_sparse_moe.gate";
   names.experts.correction_bias = "block_sparse_moe.gate.e_score_correction_bias";
   names.experts.input = {"block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3"};

@@ -119,9 +119,13 @@ nlohmann::json lfm2_settings(const GgufReader& file) {
   return {{"layer_types", kinds},
           {"conv_L_cache", file.integer("shortconv.l_cache")},
           {"block_auto_adjust_ff_dim", false},
-          {"norm_eps", file.number("attention.layer_norm_rms_epsilon")},
-          {"rms_norm_eps", nullptr},
-          {"hidden_act", nullptr}};
+          {"norm_eps", file.number("attention.layer_norm_rms_epsilon")}};
+}
+
+/// GGUF's metadata; LFM2's configuration names neither the norms' epsilon so nor an activation.
+ConfigReader lfm2_config(const GgufReader& file, const std::string& model_type,
+                         const nlohmann::json& settings) {
+  return gguf_settings(file, model_type, settings, {"rms_norm_eps", "hidden_act"});
 }
 
 void use_gguf_lfm2_tensors(Descriptor& decoder, const GgufReader& file) {
@@ -137,7 +141,7 @@ void use_gguf_lfm2_tensors(Descriptor& decoder, const GgufReader& file) {
 }  // namespace
 
 Descriptor read_lfm2(const GgufReader& file) {
-  ConfigReader config = gguf_settings(file, "lfm2", lfm2_settings(file));
+  ConfigReader config = lfm2_config(file, "lfm2", lfm2_settings(file));
   Descriptor decoder = read_lfm2(config);
   use_gguf_lfm2_tensors(decoder, file);
   config.check_all_read();
@@ -152,7 +156,7 @@ Descriptor read_lfm2_moe(const GgufReader& file) {
   if (file.integer("expert_gating_func", sigmoid) != sigmoid) {
     file.fail("expert_gating_func", "is not the sigmoid");
   }
-  ConfigReader config = gguf_settings(file, "lfm2_moe", settings);
+  ConfigReader config = lfm2_config(file, "lfm2_moe", settings);
   for (const char* key : {"first_k_dense_replace", "block_auto_adjust_ff_dim"}) {
     config.ignore(key);
   }

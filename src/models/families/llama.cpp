@@ -40,11 +40,9 @@ Descriptor read_llama(const GgufReader& file) {
 Descriptor read_cwm(ConfigReader& config) {
   config.set_defaults({{"head_dim", 128}, {"sliding_window", 8192}});
   Descriptor decoder = read_llama(config);
-  std::vector<bool> sliding(decoder.layers.size());
-  for (std::size_t i = 0; i < sliding.size(); ++i) {
-    sliding[i] = i % 4 != 0;
-  }
-  set_windows(decoder, config.contains("layer_types") ? sliding_layers(config, 0) : sliding,
+  set_windows(decoder,
+              config.contains("layer_types") ? sliding_layers(config, 0)
+                                             : all_but_each_first(decoder.layers.size(), 4),
               config.integer("sliding_window"));
   return decoder;
 }

@@ -3,7 +3,7 @@
 
 namespace espalier::models {
 
-// turns the other way.
+// NanoChat: norms without weights, of q and k behind RoPE, which turns the other way.
 Descriptor read_nanochat(ConfigReader& config) {
   Descriptor decoder = dense_decoder(config);
   NormDescriptor norm = rms_norm(config);

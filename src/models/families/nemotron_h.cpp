@@ -1,5 +1,6 @@
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,7 @@ Mamba2Descriptor read_mixer(const ConfigReader& config, float eps) {
 }
 
 ExpertsDescriptor read_experts(const ConfigReader& config, const MlpDescriptor& mlp) {
-  config.require_off("moe_latent_size");
+  const int latent = config.integer("moe_latent_size", 0);
   MlpDescriptor shared = mlp;
   shared.hidden = config.integer("moe_shared_expert_intermediate_size", 7688) *
                   config.integer("n_shared_experts", 1);
@@ -72,8 +73,9 @@ ExpertsDescriptor read_experts(const ConfigReader& config, const MlpDescriptor& 
       .hidden = config.integer("moe_intermediate_size", 7688),
       .activation = mlp.activation,
       .gated = false,
-      .bias = mlp.bias,
-      .shared = shared};
+      .shared = shared,
+      .latent =
+          latent > 0 ? std::optional(ExpertLatentDescriptor{latent, mlp.bias}) : std::nullopt};
 }
 
 TensorNames read_names(const Descriptor& decoder) {
@@ -94,6 +96,8 @@ TensorNames read_names(const Descriptor& decoder) {
   names.experts.down = "mixer.experts.{}.down_proj";
   names.experts.shared_input = {"mixer.shared_experts.up_proj"};
   names.experts.shared_down = "mixer.shared_experts.down_proj";
+  names.experts.latent_input = "mixer.fc1_latent_proj";
+  names.experts.latent_output = "mixer.fc2_latent_proj";
   return names;
 }
 

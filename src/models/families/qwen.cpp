@@ -18,13 +18,6 @@ void read_windows(const ConfigReader& config, Descriptor& decoder) {
   set_windows(decoder, sliding, config.integer("sliding_window", 0));
 }
 
-/// Qwen 3: a norm for the heads of q and k.
-void set_qk_norm(Descriptor& decoder) {
-  for (LayerDescriptor& layer : decoder.layers) {
-    layer.attention().qk_norm = QkNormDescriptor{.norm = decoder.final_norm};
-  }
-}
-
 }  // namespace
 
 // Qwen 2 and 2.5: Llama with biases for q, k and v.

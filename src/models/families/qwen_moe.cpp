@@ -60,6 +60,28 @@ Descriptor read_qwen3_moe(ConfigReader& config) {
   return decoder;
 }
 
+// Mellum 2: Qwen 3 MoE with sliding layers that have a RoPE of their own.
+Descriptor read_mellum(ConfigReader& config) {
+  config.set_defaults({{"head_dim", 128}, {"sliding_window", 1024}});
+  Descriptor decoder = dense_decoder(config);
+  set_pre_norms(decoder, rms_norm(config));
+  set_activation(decoder, read_activation(config, "hidden_act"));
+  set_attention_bias(decoder, config.boolean("attention_bias", false));
+  set_qk_norm(decoder);
+  set_windows(decoder, sliding_layers(config, 0), config.integer("sliding_window"));
+  const RopeSettings full = read_rope(config, "full_attention", 500000);
+  const RopeSettings local = read_rope(config, "sliding_attention");
+  for (LayerDescriptor& layer : decoder.layers) {
+    AttentionDescriptor& attention = layer.attention();
+    attention.rope = make_rope(attention.window > 0 ? local : full, attention.head_dim);
+  }
+  ExpertsDescriptor experts = softmax_experts(config, "moe_intermediate_size");
+  experts.router.rule.normalize = config.boolean("norm_topk_prob", true);
+  decoder.names.experts = expert_names("mlp");
+  set_experts(decoder, experts, sparse_layers(config, decoder.layers.size(), 0));
+  return decoder;
+}
+
 Descriptor read_qwen3_moe(const GgufReader& file) {
   Descriptor decoder = read_qwen3(file);
   read_experts(file, decoder, true);

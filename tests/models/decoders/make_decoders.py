@@ -1,0 +1,160 @@
+"""Makes the tiny decoders beside it that shared/fixtures/tiny-text.tar.xz lacks, with transformers.
+
+Usage: make_decoders.py FOLDER [NAME...]. Each gets a folder as there: config.json,
+model.safetensors with random weights in bfloat16, and ref.safetensors.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+
+from tiny_checkpoint import write_reference  # noqa: E402
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+SLIDING = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+PICTURES = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 16,
+}
+
+CONFIGS = {
+    "axk1": {
+        **SIZES,
+        "model_type": "axk1",
+        "num_key_value_heads": 4,
+        "q_lora_rank": 12,
+        "kv_lora_rank": 16,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 8,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_group": 2,
+        "topk_group": 1,
+        "moe_intermediate_size": 24,
+        "first_k_dense_replace": 1,
+    },
+    "biogpt": {**SIZES, "model_type": "biogpt"},
+    # Norms with weights for each head, of keys for the only one.
+    "cohere_one_kv_head": {
+        **SIZES,
+        "model_type": "cohere",
+        "num_key_value_heads": 1,
+        "use_qk_norm": True,
+        "logit_scale": 0.25,
+    },
+    # A text model inside one that sees.
+    "gemma3": {
+        "model_type": "gemma3",
+        "text_config": {
+            **SIZES,
+            **SLIDING,
+            "model_type": "gemma3_text",
+            "head_dim": 8,
+            "query_pre_attn_scalar": 8,
+        },
+        "vision_config": {**PICTURES, "model_type": "siglip_vision_model"},
+        "mm_tokens_per_image": 4,
+    },
+    "gemma4_text_experts": {
+        **SIZES,
+        **SLIDING,
+        "model_type": "gemma4_text",
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "hidden_size_per_layer_input": 0,
+        "enable_moe_block": True,
+        "num_experts": 4,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 24,
+        "vocab_size_per_layer_input": 64,
+    },
+    "gpt_neo": {
+        **SIZES,
+        "model_type": "gpt_neo",
+        "num_layers": 2,
+        "num_heads": 4,
+        "window_size": 8,
+        "attention_types": [[["global", "local"], 1]],
+    },
+    "granitemoe_swa": {
+        **SIZES,
+        **SLIDING,
+        "model_type": "granitemoe_swa",
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "shared_intermediate_size": 16,
+        "attention_multiplier": 0.25,
+    },
+    "granite_swa": {
+        **SIZES,
+        **SLIDING,
+        "model_type": "granite_swa",
+        "layer_rope_theta": [10000.0, 0],
+        "attention_multiplier": 0.25,
+        "logits_scaling": 2.0,
+    },
+    "hyperclovax": {**SIZES, "model_type": "hyperclovax", "logits_scaling": 0.5},
+    "mellum": {
+        **SIZES,
+        **SLIDING,
+        "model_type": "mellum",
+        "head_dim": 8,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "mlp_layer_types": ["dense", "sparse"],
+    },
+    "nemotron_h_latent": {
+        **SIZES,
+        "model_type": "nemotron_h",
+        "head_dim": 8,
+        "layers_block_type": ["mamba", "moe", "attention"],
+        "num_hidden_layers": 3,
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 8,
+        "ssm_state_size": 4,
+        "n_groups": 1,
+        "n_routed_experts": 4,
+        "moe_intermediate_size": 24,
+        "moe_shared_expert_intermediate_size": 16,
+        "moe_latent_size": 16,
+        "mlp_bias": True,
+    },
+    "persimmon": {**SIZES, "model_type": "persimmon"},
+    # As OPT 350M is.
+    "opt_projected": {
+        **SIZES,
+        "model_type": "opt",
+        "ffn_dim": 48,
+        "word_embed_proj_dim": 16,
+        "do_layer_norm_before": False,
+    },
+}
+
+
+def main() -> None:
+    root = Path(sys.argv[1])
+    for name in sys.argv[2:] or CONFIGS:
+        write_reference(CONFIGS[name], root / name)
+        print(name)
+
+
+if __name__ == "__main__":
+    main()
