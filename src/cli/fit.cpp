@@ -25,7 +25,8 @@ Json to_json(const evaluation::FitReport& report) {
   Json state = Json::object();
   for (const auto& [format, entry] : report.state) {
     state[format] = {{"bytes_per_token", entry.bytes_per_token},
-                     {"largest_context", entry.largest_context}};
+                     {"largest_context", entry.largest_context},
+                     {"bytes_of_largest_context", entry.bytes_of_largest}};
   }
   return {{"family", report.model.family},
           {"format", report.model.container},
@@ -58,7 +59,8 @@ void print(const evaluation::FitReport& report) {
     if (state.largest_context == 0) {
       std::cout << "nothing fits\n";
     } else {
-      std::cout << "context up to " << state.largest_context << " of " << report.context << "\n";
+      std::cout << "context up to " << state.largest_context << " of " << report.context << ", "
+                << megabytes(state.bytes_of_largest) << "\n";
     }
   }
   std::cout << (report.fits ? "It fits.\n" : "It does not fit.\n");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -43,11 +44,24 @@ std::uint64_t row_values(const models::LayerDescriptor& layer, int width) {
   std::int64_t hidden = 0;
   if (const auto* mlp = std::get_if<models::MlpDescriptor>(&layer.feed_forward)) {
     hidden = mlp->hidden;
-  } else if (const auto* experts = std::get_if<models::ExpertsDescriptor>(&layer.feed_forward)) {
+  } else if (const models::ExpertsDescriptor* experts = layer.experts(); experts != nullptr) {
     hidden = std::int64_t{experts->hidden} * experts->router.rule.chosen;
   }
   // Gate, up and their product.
   return static_cast<std::uint64_t>(3 * std::int64_t{width} + std::max(mixer, 3 * hidden));
+}
+
+/// Bytes of the keys and values of one request with so many positions: layers that see a window or
+/// a chunk hold no more than that, the rows that are computed at a time, and a KV block.
+std::uint64_t kv_bytes(const std::vector<state::KvLayerShape>& layers, mlx::core::Dtype dtype,
+                       std::int64_t positions, int rows) {
+  constexpr std::int64_t tokens = kernels::kv_block_tokens;
+  std::vector<state::KvLayerShape> unlimited;
+  std::ranges::copy_if(layers, std::back_inserter(unlimited),
+                       [](const auto& layer) { return !layer.reach.limited(); });
+  const std::int64_t whole = (positions + tokens - 1) / tokens * tokens;
+  return static_cast<std::uint64_t>(whole) * state::KvPool::bytes_per_token(unlimited, dtype) +
+         state::KvPool::limited_bytes(layers, dtype, static_cast<int>(positions), rows);
 }
 
 }  // namespace
@@ -78,12 +92,17 @@ FitReport fit(const std::filesystem::path& path, const FitOptions& options) {
   }};
   for (const auto& [name, type] : formats) {
     FitReport::State& state = report.state[std::string(name)];
-    state.bytes_per_token = state::KvPool::bytes_per_token(shapes, generation::kv_dtype(type));
-    const std::uint64_t block =
-        std::max<std::uint64_t>(state.bytes_per_token, 1) * kernels::kv_block_tokens * running;
-    const std::uint64_t tokens = left / block * kernels::kv_block_tokens;
-    state.largest_context = static_cast<std::int64_t>(
-        std::min<std::uint64_t>(tokens, static_cast<std::uint64_t>(model.context)));
+    const mlx::core::Dtype dtype = generation::kv_dtype(type);
+    state.bytes_per_token = state::KvPool::bytes_per_token(shapes, dtype);
+    std::int64_t least = 0;
+    std::int64_t most = model.context;
+    while (least < most) {
+      const std::int64_t middle = (least + most + 1) / 2;
+      const bool fits = kv_bytes(shapes, dtype, middle, options.prefill_chunk) * running <= left;
+      (fits ? least : most) = fits ? middle : middle - 1;
+    }
+    state.largest_context = fixed <= report.memory ? least : 0;
+    state.bytes_of_largest = kv_bytes(shapes, dtype, state.largest_context, options.prefill_chunk);
   }
   report.fits = report.state[std::string(default_format)].largest_context > 0;
   return report;

@@ -26,8 +26,10 @@ struct FitReport {
   std::uint64_t workspace = 0;  // bytes beside weights, keys and values, at most
   /// By the format of stored keys and values ("f16", "bf16", "f32").
   struct State {
+    /// Of a token in all layers, until those of limited reach pass the first.
     std::uint64_t bytes_per_token = 0;
-    std::int64_t largest_context = 0;  // at most `context`; 0 when not even the weights fit
+    std::int64_t largest_context = 0;    // at most `context`; 0 when not even the weights fit
+    std::uint64_t bytes_of_largest = 0;  // that a request with so much context holds in the end
   };
   std::map<std::string, State> state;
   bool fits = false;  // weights, workspace and some context, with the default format

@@ -89,7 +89,8 @@ def test_wrong_usage(espalier, model, tmp_path, options):
 def test_fit_needs_no_weights(succeed, model):
     report = json.loads(succeed("fit", "--model", model, "--memory", "2", "--json"))
     assert report["parameters"] == 134515008
-    assert report["kv"]["f16"] == {"bytes_per_token": 23040, "largest_context": 8192}
+    assert report["kv"]["f16"] == {"bytes_per_token": 23040, "largest_context": 8192,
+                                   "bytes_of_largest_context": 8192 * 23040}
     assert report["fits"] is True
     tight = json.loads(succeed("fit", "--model", model, "--memory", "0.05", "--json"))
     assert tight["fits"] is False

@@ -49,6 +49,20 @@ TEST(Fit, KnowsAFolder) {
   EXPECT_TRUE(report.fits);
 }
 
+/// Mistral's layers all see a window of 8 positions: however long a request, it holds no more
+/// than the window, a chunk and the KV block where they begin.
+TEST(Fit, WindowsBoundTheKeysAndValues) {
+  const auto folder = tests::fixture_folder("tiny-text");
+  if (!folder) GTEST_SKIP() << "shared/fixtures/tiny-text.tar.xz is absent";
+  constexpr int chunk = 32;
+  const FitReport report =
+      fit(*folder / "a" / "mistral", {.memory = 1'000'000'000, .prefill_chunk = chunk});
+  const FitReport::State& state = report.state.at("f16");
+  EXPECT_EQ(state.largest_context, 512);
+  EXPECT_LE(state.bytes_of_largest, state.bytes_per_token * (8 + chunk + 2 * 64));
+  EXPECT_GE(state.bytes_of_largest, state.bytes_per_token * (8 + chunk));
+}
+
 TEST(Fit, NamesADamagedModel) {
   const tests::TemporaryFolder folder;
   EXPECT_THROW(fit(folder.write("model.gguf", "GGUF"), {}), base::LoadError);
