@@ -256,7 +256,8 @@ TEST_P(MappedExperts, GiveTheBitsOfResidentOnes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, MappedExperts,
-                         testing::Values("mixtral", "granitemoe", "gpt_oss", "nemotron_h_latent"),
+                         testing::Values("mixtral", "granitemoe", "gpt_oss", "gemma4_text_experts",
+                                         "nemotron_h_latent"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyText, testing::ValuesIn(tests::text_families),
