@@ -11,10 +11,11 @@ mx::array trellis_words(const TrellisMatrix& weight) {
   const bool along_inputs = weight.format.axis == 1;
   const int first = along_inputs ? weight.rows : weight.rows / trellis_block_weights;
   const int second = along_inputs ? weight.columns / trellis_block_weights : weight.columns;
-  const mx::array bytes =
-      mx::slice(weight.codes, {0}, {first * second * words * 4}, mx::Device::gpu);
-  return mx::reshape(mx::view(bytes, mx::uint32, mx::Device::gpu), {first, second, words},
-                     mx::Device::gpu);
+  // Codes are kept in lines of bytes, with some behind them that fill the last.
+  const mx::array all =
+      mx::flatten(mx::view(weight.codes, mx::uint32, mx::Device::gpu), mx::Device::gpu);
+  const mx::array codes = mx::slice(all, {0}, {first * second * words}, mx::Device::gpu);
+  return mx::reshape(codes, {first, second, words}, mx::Device::gpu);
 }
 
 mx::array trellis_matrix_of(const mx::array& stored, const TrellisMatrix& weight) {

@@ -70,12 +70,14 @@ using Linear = mx::array (*)(const mx::array&, const TrellisMatrix&, TrellisActi
 using Expand = mx::array (*)(const TrellisMatrix&, mx::Dtype);
 
 /// The device's results beside those of the CPU kernels, which the reference's vectors hold.
+/// Devices compile a kernel for each case when it is first used.
 void expect_bits_of_cpu(Linear linear, Expand expand) {
   for (const int axis : {1, 0}) {
-    for (const int bits : {2, 3, 4}) {
+    for (const int bits : {3, 2, 4}) {
       const TrellisFormat format{.bits = bits, .axis = axis};
       const RandomMatrix matrix = RandomMatrix::make(format, axis == 1 ? 300 : 576, 768);
-      for (const int rows : {1, 3, 5, 17, 40, 200}) {
+      const bool all = bits == 3;
+      for (const int rows : all ? std::vector{1, 3, 5, 17, 40, 200} : std::vector{1, 3}) {
         const mx::array x = random_rows(rows, matrix.packed.columns);
         for (const auto activations : {TrellisActivations::int15, TrellisActivations::int8}) {
           EXPECT_EQ(bits_of(linear(x, matrix.packed, activations)),
@@ -84,8 +86,10 @@ void expect_bits_of_cpu(Linear linear, Expand expand) {
         }
       }
       for (const auto dtype : {mx::float32, mx::bfloat16, mx::float16}) {
-        EXPECT_EQ(bits_of(expand(matrix.packed, dtype)),
-                  bits_of(kernels::expand_trellis(matrix.packed, dtype)));
+        if (all || dtype == mx::bfloat16) {
+          EXPECT_EQ(bits_of(expand(matrix.packed, dtype)),
+                    bits_of(kernels::expand_trellis(matrix.packed, dtype)));
+        }
       }
     }
   }
