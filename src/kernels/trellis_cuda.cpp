@@ -128,10 +128,10 @@ mx::array few_rows(const mx::array& x, const Product& product) {
   const bool along_inputs = weight.format.axis == 1;
   const int planes = product.planes;
   const int blocks = product.blocks();
-  // What takes shared memory beside activations: a tile's or unit's sums and the scales.
+  // Shared memory: activations with their centering sums and scales, and the sums of a tile. Those
+  // of a unit along outputs fit anywhere.
   const auto needs = [&](int group_rows, int copies) {
-    return blocks * group_rows * (planes * (256 * copies + 4) + 4) +
-           (along_inputs ? blocks * 64 : planes * 1168) * group_rows;
+    return along_inputs ? blocks * group_rows * (planes * (256 * copies + 4) + 4 + 64) : 0;
   };
   const int most_columns = along_inputs && product.rows * planes > 8 ? 16 : 8;
   int group_rows = std::min(product.rows, most_columns / planes);

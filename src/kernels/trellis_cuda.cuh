@@ -90,6 +90,11 @@ __device__ __forceinline__ void load_words(const unsigned* from, unsigned* to) {
   }
 }
 
+/// Asks for a cache line to be brought into L2.
+__device__ __forceinline__ void prefetch(const unsigned* from) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
 /// Activations as integers, in the order of the matrix instruction:
 ///   bytes   [row groups, activation blocks, 4, columns of a group, 4 quarters, 16]: byte i of
 ///           quarter q and step s meets weight j = 16 s + i of what lane quarter q decodes: input
@@ -267,8 +272,9 @@ struct FewRows {
 };
 
 /// Products of 16 outputs and one activation block: products [rows of a group, 16]. A lane decodes
-/// a quarter of the trellis blocks of outputs lane / 4 and lane / 4 + 8.
-template <class Format, int planes, int n_tiles, Columns kind>
+/// a quarter of the trellis blocks of outputs lane / 4 and lane / 4 + 8. `halves`: 1 for the first
+/// 8 outputs alone.
+template <class Format, int planes, int n_tiles, Columns kind, int halves>
 __device__ __forceinline__ void multiply_unit(const unsigned (&codes)[2][2 * Format::bits],
                                               const FewRows& x, int block, float* products) {
   constexpr int bits = Format::bits;
@@ -277,7 +283,7 @@ __device__ __forceinline__ void multiply_unit(const unsigned (&codes)[2][2 * For
   const int row_lane = lane / 4;
   const int quarter = lane % 4;
   unsigned words[2][lane_words + 1];
-  for (int half = 0; half < 2; ++half) {
+  for (int half = 0; half < halves; ++half) {
     for (int i = 0; i < lane_words; ++i) {
       words[half][i] = codes[half][i];
     }
@@ -296,7 +302,7 @@ __device__ __forceinline__ void multiply_unit(const unsigned (&codes)[2][2 * For
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       weights[i][0] = hash<Format>(words[0], (4 * step + i) * bits);
-      weights[i][1] = hash<Format>(words[1], (4 * step + i) * bits);
+      weights[i][1] = halves == 2 ? hash<Format>(words[1], (4 * step + i) * bits) : 0;
     }
 #pragma unroll
     for (int tile = 0; tile < n_tiles; ++tile) {
@@ -318,7 +324,9 @@ __device__ __forceinline__ void multiply_unit(const unsigned (&codes)[2][2 * For
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           add_bytes(total[0][i % 2], weights[i][0], bytes[i]);
-          add_bytes(total[0][2 + i % 2], weights[i][1], bytes[i]);
+          if constexpr (halves == 2) {
+            add_bytes(total[0][2 + i % 2], weights[i][1], bytes[i]);
+          }
         }
       } else {
         multiply_bytes(total[tile], weights[0][0], weights[0][1], weights[1][0], weights[1][1],
@@ -329,7 +337,7 @@ __device__ __forceinline__ void multiply_unit(const unsigned (&codes)[2][2 * For
     }
   }
   if constexpr (kind == Columns::single) {
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < halves; ++half) {
       int& sum = total[0][2 * half];
       sum += total[0][2 * half + 1];
       sum += __shfl_xor_sync(~0u, sum, 1);
@@ -337,7 +345,7 @@ __device__ __forceinline__ void multiply_unit(const unsigned (&codes)[2][2 * For
     }
   }
   for (int tile = 0; tile < n_tiles; ++tile) {
-    for (int i = 0; i < 4; i += planes) {
+    for (int i = 0; i < 2 * halves; i += planes) {
       // Element i: output row_lane + 8 (i / 2), column 2 quarter + i % 2 of the tile.
       const int at = 8 * tile + 2 * quarter + i % 2;
       if (at < x.columns) {
@@ -351,10 +359,10 @@ __device__ __forceinline__ void multiply_unit(const unsigned (&codes)[2][2 * For
   }
 }
 
-/// Products of few rows with weights coded along inputs. Grid: x tiles of 16 outputs in turn, y row
-/// groups of at most 8 * n_tiles columns. A warp takes one tile's activation block at a time.
-/// out [rows, outputs]. Shared memory: activations, then centering sums and scales, then products
-/// of as many tiles as fit.
+/// Products of few rows with weights coded along inputs. Grid: x parts of the outputs, in units of
+/// 8, y row groups of at most 8 * n_tiles columns. A warp takes one activation block of a tile of
+/// 16 outputs at a time. out [rows, outputs]. Shared memory: activations, then centering sums and
+/// scales, then products of as many tiles as fit.
 template <class Format, int planes, int n_tiles, Columns kind>
 __device__ void multiply_along_inputs(const Activations& activations, const unsigned* codes,
                                       const float* output_scales, int rows, int group_rows,
@@ -367,6 +375,13 @@ __device__ void multiply_along_inputs(const Activations& activations, const unsi
   const int warp = threadIdx.x / lanes;
   const int warps = blockDim.x / lanes;
 
+  const int octets = (outputs + 7) / 8;
+  const int first_output =
+      static_cast<int>(blockIdx.x * static_cast<long long>(octets) / gridDim.x) * 8;
+  const int end_output =
+      min(static_cast<int>((blockIdx.x + 1ll) * octets / gridDim.x) * 8, outputs);
+  const long long row_words = static_cast<long long>(blocks) * Format::block_words;
+
   int* centers =
       reinterpret_cast<int*>(shared + blocks * columns * 16 * (kind == Columns::own ? 1 : 4));
   float* scales = reinterpret_cast<float*>(centers + blocks * columns);
@@ -376,40 +391,63 @@ __device__ void multiply_along_inputs(const Activations& activations, const unsi
       (dynamic_shared_bytes() - (shared_address(products) - shared_address(shared))) / 4;
   const int unit_products = 16 * group_rows;
   const int round_tiles = room / (blocks * unit_products);
-  const int own_tiles =
-      ((outputs + 15) / 16 - static_cast<int>(blockIdx.x) + gridDim.x - 1) / gridDim.x;
+  const int own_tiles = (end_output - first_output + 15) / 16;
 
-  int next_tile = 0;  // of the round: what is loaded next
+  // What is loaded next, in a round's order of tiles and their blocks.
+  const int tiles_apart = warps / blocks;
+  const int blocks_apart = warps % blocks;
+  int next_output = 0;
   int next_block = 0;
-  const auto load = [&](int first_tile, unsigned(&to)[2][lane_words]) {
-    const int tile = blockIdx.x + (first_tile + next_tile) * gridDim.x;
-    const int block = next_block;
-    for (int half = 0; half < 2; ++half) {
-      const int output = min(tile * 16 + lane / 4 + 8 * half, outputs - 1);
-      load_words<lane_words>(
-          codes + (static_cast<long long>(output) * blocks + block) * Format::block_words +
-              lane % 4 * lane_words,
-          to[half]);
+  struct Unit {
+    unsigned codes[2][lane_words];
+    int block;
+    bool is_whole;  // 16 outputs, else 8
+  };
+  const auto load = [&](Unit& unit) {
+    const unsigned* from = codes + next_output * row_words + lane / 4 * row_words +
+                           next_block * Format::block_words + lane % 4 * lane_words;
+    unit.block = next_block;
+    unit.is_whole = next_output + 8 < end_output;
+    // Past the last output lies another's code, or for the last of all its own again.
+    const int beyond = max(next_output + lane / 4 - (outputs - 1), 0);
+    load_words<lane_words>(from - beyond * row_words, unit.codes[0]);
+    if (unit.is_whole) {
+      const int upper_beyond = max(next_output + 8 + lane / 4 - (outputs - 1), 0);
+      load_words<lane_words>(from + (8 - upper_beyond) * row_words, unit.codes[1]);
     }
-    next_tile += warps / blocks;
-    next_block += warps % blocks;
+    next_output += 16 * tiles_apart;
+    next_block += blocks_apart;
     if (next_block >= blocks) {
       next_block -= blocks;
-      ++next_tile;
+      next_output += 16;
     }
-    return block;
+    // What is loaded a unit after this: codes reach no further ahead than the registers.
+    const bool wraps = next_block + blocks_apart >= blocks;
+    const int far_output = next_output + 16 * (tiles_apart + wraps) + lane % 16;
+    const int far_block = next_block + blocks_apart - (wraps ? blocks : 0);
+    if (far_output < end_output) {
+      prefetch(codes + far_output * row_words + far_block * Format::block_words +
+               lane / 16 * (Format::block_words - 1));
+    }
+  };
+  const auto multiply = [&](const Unit& unit, float* to) {
+    if (unit.is_whole) {
+      multiply_unit<Format, planes, n_tiles, kind, 2>(unit.codes, x, unit.block, to);
+    } else {
+      multiply_unit<Format, planes, n_tiles, kind, 1>(unit.codes, x, unit.block, to);
+    }
   };
 
   for (int first_tile = 0; first_tile < own_tiles; first_tile += round_tiles) {
     const int units = min(round_tiles, own_tiles - first_tile) * blocks;
-    // Two sets of codes in turn: copying one to the other would wait for its loads.
-    unsigned first[2][lane_words];
-    unsigned second[2][lane_words];
-    int first_block = 0;
-    next_tile = warp / blocks;
+    const int round_output = first_output + 16 * first_tile;
+    // Two units in turn: copying one to the other would wait for its loads.
+    Unit first;
+    Unit second;
+    next_output = round_output + warp / blocks * 16;
     next_block = warp % blocks;
     if (warp < units) {
-      first_block = load(first_tile, first);
+      load(first);
     }
     if (first_tile == 0) {
       const long long group = static_cast<long long>(blockIdx.y) * blocks;
@@ -420,36 +458,34 @@ __device__ void multiply_along_inputs(const Activations& activations, const unsi
     __syncthreads();
     for (int unit = warp; unit < units; unit += 2 * warps) {
       const bool has_second = unit + warps < units;
-      int second_block = 0;
       if (has_second) {
-        second_block = load(first_tile, second);
+        load(second);
       }
-      multiply_unit<Format, planes, n_tiles, kind>(first, x, first_block,
-                                                   products + unit * unit_products);
+      multiply(first, products + unit * unit_products);
       if (unit + 2 * warps < units) {
-        first_block = load(first_tile, first);
+        load(first);
       }
       if (has_second) {
-        multiply_unit<Format, planes, n_tiles, kind>(second, x, second_block,
-                                                     products + (unit + warps) * unit_products);
+        multiply(second, products + (unit + warps) * unit_products);
       }
     }
     __syncthreads();
     for (int i = threadIdx.x; i < units / blocks * unit_products; i += blockDim.x) {
       const int tile = i / unit_products;
       const int within = i % unit_products;
+      const int row = blockIdx.y * group_rows + within / 16;
+      const int output = round_output + tile * 16 + within % 16;
+      if (row >= rows || output >= end_output) {
+        continue;
+      }
       const float* from = products + tile * blocks * unit_products + within;
       float sum = 0.0f;
 #pragma unroll 8
       for (int block = 0; block < blocks; ++block) {
         sum = __fadd_rn(sum, from[block * unit_products]);
       }
-      const int row = blockIdx.y * group_rows + within / 16;
-      const int output = (blockIdx.x + (first_tile + tile) * gridDim.x) * 16 + within % 16;
-      if (row < rows && output < outputs) {
-        out[static_cast<long long>(row) * outputs + output] =
-            __fmul_rn(sum, __fmul_rn(output_scales[output], reciprocal()));
-      }
+      out[static_cast<long long>(row) * outputs + output] =
+          __fmul_rn(sum, __fmul_rn(output_scales[output], reciprocal()));
     }
     if (first_tile + round_tiles < own_tiles) {
       __syncthreads();
@@ -486,7 +522,7 @@ __device__ __forceinline__ void add_quarters(int (&total)[16][2], int* target) {
 /// partial [activation blocks, rows, outputs], to be added by `add_products`. Grid: x units of one
 /// output group of 256 and one activation block in turn, y row groups of at most 8 columns. A warp
 /// takes 64 inputs of a unit at a time, a lane an eighth of the trellis blocks of two inputs in 8.
-/// Shared memory: activations, then the sums of as many units as fit.
+/// Shared memory: of as many units as fit, centering sums and scales, then sums.
 template <class Format, int planes, Columns kind>
 __device__ void multiply_along_outputs(const Activations& activations, const unsigned* codes,
                                        int rows, int group_rows, int inputs, int outputs,
@@ -508,16 +544,14 @@ __device__ void multiply_along_outputs(const Activations& activations, const uns
   const int column = min(eighth, columns - 1);
   const long long group = blockIdx.y;
 
-  int* centers = reinterpret_cast<int*>(shared + blocks * columns * 16);
-  float* scales = reinterpret_cast<float*>(centers + blocks * columns);
-  int* sums = reinterpret_cast<int*>(scales + blocks * group_rows);
-  const int room = (dynamic_shared_bytes() - (shared_address(sums) - shared_address(shared))) / 4;
   const int unit_sums = column_stride * columns;
-  const int round_units = room / unit_sums;
+  const int round_units = dynamic_shared_bytes() / 4 / (unit_sums + columns + group_rows);
+  int* centers = reinterpret_cast<int*>(shared);
+  float* scales = reinterpret_cast<float*>(centers + round_units * columns);
+  int* sums = reinterpret_cast<int*>(scales + round_units * group_rows);
+  const uint4* packed_bytes =
+      reinterpret_cast<const uint4*>(activations.bytes) + group * blocks * columns * 16;
   const int own_units = (all_units - static_cast<int>(blockIdx.x) + gridDim.x - 1) / gridDim.x;
-  load_activations<planes, false>(activations.bytes + group * blocks * columns * 256, blocks,
-                                  columns, shared);
-  load_scales(activations, group * blocks, blocks, columns, group_rows, centers, scales);
 
   for (int first_unit = 0; first_unit < own_units; first_unit += round_units) {
     const int units = min(round_units, own_units - first_unit);
@@ -525,28 +559,53 @@ __device__ void multiply_along_outputs(const Activations& activations, const uns
       sums[i] = 0;
     }
     unsigned queue[ahead][2][bits];
-    const auto load = [&](int task, int step) {
+    // Activations and the first code of this lane, and how many inputs lie behind that.
+    struct Task {
+      uint4 activations;
+      const unsigned* codes;
+      int inputs_left;
+    };
+    const auto find = [&](int task) {
       const int unit = blockIdx.x + (first_unit + task / parts) * gridDim.x;
-      const unsigned* base = codes +
-                             static_cast<long long>(unit / blocks) * inputs * Format::block_words +
-                             eighth * bits;
+      const int group_of_outputs = unit / blocks;
+      const int block = unit - group_of_outputs * blocks;
+      const int input = block * block_weights + task % parts * steps * 8 + quarter;
+      return Task{
+          __ldg(packed_bytes + ((block * parts + task % parts) * columns + column) * 4 + quarter),
+          codes +
+              (static_cast<long long>(group_of_outputs) * inputs + input) * Format::block_words +
+              eighth * bits,
+          inputs - 1 - input};
+    };
+    const auto load = [&](const Task& task, int step) {
       for (int half = 0; half < 2; ++half) {
-        const int input =
-            unit % blocks * block_weights + (task % parts * steps + step) * 8 + quarter + 4 * half;
-        load_words<bits>(base + min(input, inputs - 1) * Format::block_words,
-                         queue[step % ahead][half]);
+        load_words<bits>(
+            task.codes + min(8 * step + 4 * half, task.inputs_left) * Format::block_words,
+            queue[step % ahead][half]);
       }
     };
+    Task current{};
     if (warp < units * parts) {
+      current = find(warp);
       for (int step = 0; step < ahead; ++step) {
-        load(warp, step);
+        load(current, step);
+      }
+    }
+    for (int i = threadIdx.x; i < units * columns; i += blockDim.x) {
+      const int unit = blockIdx.x + (first_unit + i / columns) * gridDim.x;
+      const long long block = group * blocks + unit % blocks;
+      centers[i] = -byte_offset * activations.sums[block * columns + i % columns];
+      if (i % planes == 0) {
+        scales[i / planes] = activations.scales[block * group_rows + i % columns / planes];
       }
     }
     __syncthreads();
     for (int task = warp; task < units * parts; task += warps) {
-      const int block = (blockIdx.x + (first_unit + task / parts) * gridDim.x) % blocks;
-      const uint4 packed =
-          shared[((block * parts + task % parts) * columns + column) * 4 + quarter];
+      Task next{};
+      if (task + warps < units * parts) {
+        next = find(task + warps);
+      }
+      const uint4 packed = current.activations;
       const unsigned bytes[4] = {packed.x, packed.y, packed.z, packed.w};
       // Of weights 2 tile and 2 tile + 1 of the lane's eighth.
       int total[16][kind == Columns::single ? 2 : 4] = {};
@@ -560,9 +619,9 @@ __device__ void multiply_along_outputs(const Activations& activations, const uns
           words[half][bits] = __shfl_sync(~0u, words[half][0], (lane + 4) & 31);
         }
         if (step + ahead < steps) {
-          load(task, step + ahead);
+          load(current, step + ahead);
         } else if (task + warps < units * parts) {
-          load(task + warps, step + ahead - steps);
+          load(next, step + ahead - steps);
         }
         const unsigned b0 = __byte_perm(bytes[step / 2], 0, step % 2 == 0 ? 0x0000 : 0x2222);
         const unsigned b1 = __byte_perm(bytes[step / 2], 0, step % 2 == 0 ? 0x1111 : 0x3333);
@@ -582,6 +641,7 @@ __device__ void multiply_along_outputs(const Activations& activations, const uns
           }
         }
       }
+      current = next;
       int* target = sums + task / parts * unit_sums + eighth;
       if constexpr (kind == Columns::single) {
         add_quarters(total, target);
@@ -599,24 +659,27 @@ __device__ void multiply_along_outputs(const Activations& activations, const uns
       }
     }
     __syncthreads();
-    // A row of a unit's sums for each half of 256 threads at a time.
+    // A unit for each 256 threads at a time.
     const int from_end = 255 - static_cast<int>(threadIdx.x) % block_weights;
     const int at = sum_place(from_end % lanes) + from_end / lanes;
-#pragma unroll 4
-    for (int i = threadIdx.x / block_weights; i < units * group_rows;
-         i += blockDim.x / block_weights) {
-      const int local = i / group_rows;
-      const int row = i % group_rows;
+    const long long row_outputs = outputs;
+    for (int local = threadIdx.x / block_weights; local < units;
+         local += blockDim.x / block_weights) {
       const int unit = blockIdx.x + (first_unit + local) * gridDim.x;
-      const int block = unit % blocks;
-      const int* from = sums + local * unit_sums + row * planes * column_stride + at;
-      const int* center = centers + block * columns + row * planes;
-      const float product = scaled_sum<planes>(
-          from[0] + center[0], planes == 2 ? from[column_stride] + center[planes - 1] : 0,
-          scales[block * group_rows + row]);
-      if (first_row + row < rows) {
-        partial[(static_cast<long long>(block) * rows + first_row + row) * outputs +
-                unit / blocks * block_weights + block_weights - 1 - from_end] = product;
+      const int group_of_outputs = unit / blocks;
+      const int block = unit - group_of_outputs * blocks;
+      const int* from = sums + local * unit_sums + at;
+      const int* center = centers + local * columns;
+      const float* scale = scales + local * group_rows;
+      float* to = partial + (static_cast<long long>(block) * rows + first_row) * row_outputs +
+                  group_of_outputs * block_weights + block_weights - 1 - from_end;
+      const int count = min(group_rows, rows - first_row);
+#pragma unroll 4
+      for (int row = 0; row < count; ++row) {
+        to[row * row_outputs] = scaled_sum<planes>(
+            from[row * planes * column_stride] + center[row * planes],
+            planes == 2 ? from[(row * planes + 1) * column_stride] + center[row * planes + 1] : 0,
+            scale[row]);
       }
     }
     __syncthreads();
