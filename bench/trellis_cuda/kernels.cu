@@ -3,6 +3,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/trellis_cuda.cuh"
+#include "kernels/trellis_expand_cuda.cuh"
 
 using namespace espalier;
 

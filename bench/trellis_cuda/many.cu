@@ -2,6 +2,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/trellis_cuda.cuh"
+#include "kernels/trellis_expand_cuda.cuh"
 #include "kernels/trellis_many_cuda.cuh"
 
 using namespace espalier;

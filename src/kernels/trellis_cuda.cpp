@@ -131,7 +131,7 @@ mx::array few_rows(const mx::array& x, const Product& product) {
   // Shared memory: activations with their centering sums and scales, and the sums of a tile. Those
   // of a unit along outputs fit anywhere.
   const auto needs = [&](int group_rows, int copies) {
-    return along_inputs ? blocks * group_rows * (planes * (256 * copies + 4) + 4 + 64) : 0;
+    return along_inputs ? blocks * (group_rows * (planes * (256 * copies + 4) + 4 + 64) + 8) : 0;
   };
   const int most_columns = along_inputs && product.rows * planes > 8 ? 16 : 8;
   int group_rows = std::min(product.rows, most_columns / planes);

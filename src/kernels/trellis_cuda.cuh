@@ -220,6 +220,42 @@ __device__ __forceinline__ unsigned shared_address(const void* pointer) {
   return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
 }
 
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void wait_for(unsigned barrier, unsigned parity) {
+  asm volatile(
+      "{.reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+__device__ __forceinline__ void copy_to_shared(unsigned to, const void* from, unsigned bytes,
+                                               unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+/// Begins to bring the activations of each block to shared memory, which `arrived[block]` tells.
+__device__ __forceinline__ void fetch_activations(const signed char* from, int blocks, int columns,
+                                                  uint4* to, unsigned long long* arrived) {
+  const unsigned bytes = columns * block_weights;
+  for (int block = threadIdx.x; block < blocks; block += blockDim.x) {
+    const unsigned barrier = shared_address(arrived + block);
+    asm volatile(
+        "mbarrier.init.shared::cta.b64 [%0], 1; fence.proxy.async.shared::cta; "
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+        "r"(bytes)
+        : "memory");
+    copy_to_shared(shared_address(to + block * columns * 16),
+                   from + static_cast<long long>(block) * bytes, bytes, barrier);
+  }
+}
+#endif
+
 /// Each byte of a word four times.
 __device__ __forceinline__ uint4 repeat_bytes(unsigned word) {
   return make_uint4(__byte_perm(word, 0, 0x0000), __byte_perm(word, 0, 0x1111),
@@ -265,8 +301,9 @@ enum class Columns { single, repeated, own };
 /// Shared memory of `multiply_along_inputs`.
 struct FewRows {
   const uint4* activations;
-  const int* centers;   // [blocks, columns]
-  const float* scales;  // [blocks, rows of a group]
+  const unsigned long long* arrived;  // a barrier for each block of columns of their own
+  const int* centers;                 // [blocks, columns]
+  const float* scales;                // [blocks, rows of a group]
   int columns;
   int group_rows;
 };
@@ -296,6 +333,11 @@ __device__ __forceinline__ void multiply_unit(const unsigned (&codes)[2][2 * For
         kind == Columns::own ? min(8 * tile + row_lane, x.columns - 1) : row_lane % planes;
   }
   uint4 packed[n_tiles];
+#if __CUDA_ARCH__ >= 900
+  if constexpr (kind == Columns::own) {
+    wait_for(shared_address(x.arrived + block), 0);
+  }
+#endif
 #pragma unroll
   for (int step = 0; step < 16; ++step) {
     unsigned weights[4][2];
@@ -382,11 +424,12 @@ __device__ void multiply_along_inputs(const Activations& activations, const unsi
       min(static_cast<int>((blockIdx.x + 1ll) * octets / gridDim.x) * 8, outputs);
   const long long row_words = static_cast<long long>(blocks) * Format::block_words;
 
-  int* centers =
-      reinterpret_cast<int*>(shared + blocks * columns * 16 * (kind == Columns::own ? 1 : 4));
+  auto* arrived = reinterpret_cast<unsigned long long*>(
+      shared + blocks * columns * 16 * (kind == Columns::own ? 1 : 4));
+  int* centers = reinterpret_cast<int*>(arrived + blocks);
   float* scales = reinterpret_cast<float*>(centers + blocks * columns);
   float* products = scales + blocks * group_rows;
-  const FewRows x{shared, centers, scales, columns, group_rows};
+  const FewRows x{shared, arrived, centers, scales, columns, group_rows};
   const int room =
       (dynamic_shared_bytes() - (shared_address(products) - shared_address(shared))) / 4;
   const int unit_products = 16 * group_rows;
@@ -451,8 +494,16 @@ __device__ void multiply_along_inputs(const Activations& activations, const unsi
     }
     if (first_tile == 0) {
       const long long group = static_cast<long long>(blockIdx.y) * blocks;
-      load_activations<planes, kind != Columns::own>(activations.bytes + group * columns * 256,
-                                                     blocks, columns, shared);
+      const signed char* bytes = activations.bytes + group * columns * 256;
+#if __CUDA_ARCH__ >= 900
+      if constexpr (kind == Columns::own) {
+        fetch_activations(bytes, blocks, columns, shared, arrived);
+      } else {
+        load_activations<planes, true>(bytes, blocks, columns, shared);
+      }
+#else
+      load_activations<planes, kind != Columns::own>(bytes, blocks, columns, shared);
+#endif
       load_scales(activations, group, blocks, columns, group_rows, centers, scales);
     }
     __syncthreads();
@@ -683,78 +734,6 @@ __device__ void multiply_along_outputs(const Activations& activations, const uns
       }
     }
     __syncthreads();
-  }
-}
-
-/// The exact value of the hash of a state: its centered byte sum over the deviation, correctly
-/// rounded.
-__device__ __forceinline__ float exact_value(unsigned hash) {
-  // The sum in the low bits of 2^23 as a float.
-  const unsigned bits = __dp4a(hash, 0x01010101u, 0x4B000000u);
-  const float y = __fsub_rn(__uint_as_float(bits), 8388608.0f + byte_offset);
-  // The quotient to twice the precision of f32, rounded once: right for all 1021 sums.
-  const float rest_of_reciprocal = __uint_as_float(0xAF7486BEu);
-  return __fmaf_rn(y, reciprocal(), __fmul_rn(y, rest_of_reciprocal));
-}
-
-/// Where trellis block `block` of stored row `row` lies, in trellis blocks. Orders: rows of trellis
-/// blocks (a file's, and what is coded along inputs), blocks of rows (`pack_trellis` of what is
-/// coded along outputs), and a file's pairs of trellis blocks.
-enum class Order { rows, groups, pairs };
-
-__device__ __forceinline__ long long block_place(Order order, int row, int block, int rows,
-                                                 int blocks) {
-  switch (order) {
-    case Order::rows:
-      return static_cast<long long>(row) * blocks + block;
-    case Order::groups:
-      return static_cast<long long>(block) * rows + row;
-    default:
-      return (static_cast<long long>(block / 2) * rows + row) * 2 + block % 2;
-  }
-}
-
-/// The stored matrix [rows, 256 blocks] as T from element `offset` of `out` on, a multiple of 8:
-/// each exact value times its row's scale in f32, rounded once. A thread expands 16 weights, 8 at 4
-/// bits.
-template <class Format, Order order, class T>
-__device__ void expand(const unsigned* codes, const float* scales, int rows, int blocks, T* out,
-                       long long offset) {
-  constexpr int bits = Format::bits;
-  constexpr int count = bits == 4 ? 8 : 16;
-  constexpr int threads = block_weights / count;  // for a trellis block
-  constexpr int words = (count * bits + 31) / 32 + 1;
-  const long long thread = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const long long at = thread / threads;  // in rows of trellis blocks
-  const int within = static_cast<int>(thread % threads);
-  if (at >= static_cast<long long>(rows) * blocks) {
-    return;
-  }
-  const int row = static_cast<int>(at / blocks);
-  const unsigned* block =
-      codes +
-      block_place(order, row, static_cast<int>(at % blocks), rows, blocks) * Format::block_words;
-  // The last weight of the thread lies first. 48 bits begin in the middle of a word.
-  const int first_bit = (threads - 1 - within) * count * bits;
-  unsigned string[words];
-  for (int i = 0; i < words; ++i) {
-    string[i] = __ldg(block + (first_bit / 32 + i) % Format::block_words);
-  }
-  if constexpr (count * bits % 32 != 0) {
-    const int shift = first_bit % 32;
-    for (int i = 0; i < words; ++i) {
-      string[i] = __funnelshift_r(string[i], i + 1 < words ? string[i + 1] : 0u, shift);
-    }
-  }
-  const float scale = scales[row];
-  __align__(16) T values[count];
-  for (int i = 0; i < count; ++i) {
-    values[i] =
-        static_cast<T>(__fmul_rn(exact_value(hash<Format>(string, (count - 1 - i) * bits)), scale));
-  }
-  T* target = out + offset + at * block_weights + within * count;
-  for (int i = 0; i < static_cast<int>(sizeof values / 16); ++i) {
-    reinterpret_cast<uint4*>(target)[i] = reinterpret_cast<const uint4*>(values)[i];
   }
 }
 

@@ -5,9 +5,10 @@
 namespace espalier::kernels {
 
 /// Trellis-coded weights on the first CUDA device of MLX, by kernels that MLX compiles when they
-/// are first used (trellis_cuda.cuh, trellis_many_cuda.cuh). Every function throws `UsageError`
-/// where MLX has no CUDA device. They want compute capability 8.0; products of many rows are faster
-/// on 9.0, by its warpgroup instructions. Results are lazy, on the GPU's default stream.
+/// are first used (trellis_cuda.cuh, trellis_expand_cuda.cuh, trellis_many_cuda.cuh). Every
+/// function throws `UsageError` where MLX has no CUDA device. They want compute capability 8.0;
+/// products of many rows are faster on 9.0, by its warpgroup instructions. Results are lazy, on the
+/// GPU's default stream.
 
 bool has_cuda();
 

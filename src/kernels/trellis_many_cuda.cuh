@@ -135,24 +135,6 @@ __device__ __forceinline__ void multiply_chunk(float* sums, unsigned long long a
   }
 }
 
-__device__ __forceinline__ void wait_for(unsigned barrier, unsigned parity) {
-  asm volatile(
-      "{.reg .pred done;\n"
-      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-      "@!done bra again;}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
-__device__ __forceinline__ void copy_to_shared(unsigned to, const void* from, unsigned bytes,
-                                               unsigned barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(to),
-      "l"(from), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
 /// What a thread decodes of a chunk: 32 weights, an eighth of a trellis block, half of a 128-byte
 /// line of shared memory. Lines are outputs for axis 1 and inputs for axis 0.
 template <class Format, int axis, Numeric numeric>
