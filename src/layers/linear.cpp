@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "layers/linear_observer.h"
+
 namespace espalier::layers {
 
 namespace mx = mlx::core;
@@ -16,6 +18,9 @@ mx::array Linear::operator()(const mx::array& x, const LinearCall& call) const {
                                  .gate = call.gate,
                                  .residual = call.residual,
                                  .activations = activations_};
+  if (LinearObserver* observer = LinearObserver::current()) {
+    observer->multiplied(weights_, call.norm == nullptr ? x : (*call.norm)(x));
+  }
   if (call.norm == nullptr) {
     return kernels::linear(x, weights_, options, call.f32_output);
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "layers/linear_observer.h"
 
 namespace espalier::layers {
 namespace {
@@ -151,6 +152,7 @@ kernels::PackedMatrix WeightReader::pack_stored(const std::string& name, const M
     file_->release(tensor);
   }
   check_finite(name, packed, part);
+  if (LinearObserver* observer = LinearObserver::current()) observer->loaded(name, packed);
   return packed;
 }
 
