@@ -32,6 +32,11 @@ struct ConvertVerbOptions {
   std::string mode;
   std::optional<int> bits;
   std::optional<int> group;
+  std::string trellis;
+  std::string trellis_scale;
+  std::optional<int> trellis_state;
+  std::string trellis_code;
+  std::optional<std::uint32_t> rotate;
   bool dequantize = false;
   std::string gguf;
   std::vector<std::string> rules;
@@ -69,6 +74,22 @@ quantization::MlxFormat parse_quantization(const ConvertVerbOptions& options) {
   return format;
 }
 
+conversion::TrellisOptions parse_trellis(const ConvertVerbOptions& options) {
+  kernels::TrellisFormat format;
+  format.state_bits = options.trellis_state.value_or(format.state_bits);
+  if (options.trellis_code == "mul1") format.code = kernels::TrellisCode::mul1;
+  if (format.state_bits == 12 && format.code == kernels::TrellisCode::mul1) {
+    throw base::UsageError("the code mul1 goes with --trellis-state 16");
+  }
+  conversion::TrellisOptions result = conversion::parse_trellis(options.trellis, format);
+  if (options.trellis_scale == "rms") result.scale = quantization::TrellisScale::root_mean_square;
+  return result;
+}
+
+std::string calibration_text(const ConvertVerbOptions& options) {
+  return require_utf8(read_file(options.calibration), options.calibration);
+}
+
 conversion::ConvertOptions parse(const ConvertVerbOptions& options) {
   conversion::ConvertOptions result;
   result.source = hub::resolve(options.model).path;
@@ -79,6 +100,14 @@ conversion::ConvertOptions parse(const ConvertVerbOptions& options) {
   } else if (options.bits || options.group) {
     throw base::UsageError("--bits and --group go with --quantize");
   }
+  if (!options.calibration.empty() && options.trellis.empty() && !options.target_bpw) {
+    throw base::UsageError("--calibration goes with --target-bpw or --trellis");
+  }
+  if (!options.trellis.empty()) result.trellis = parse_trellis(options);
+  if (result.trellis && !options.calibration.empty()) {
+    result.calibration = calibration_text(options);
+  }
+  result.rotation_seed = options.rotate;
   result.dequantize = options.dequantize;
   if (!options.gguf.empty()) result.gguf = conversion::parse_gguf_type(options.gguf);
   for (const std::string& rule : options.rules) result.rules.push_back(parse_rule(rule));
@@ -89,8 +118,11 @@ conversion::ConvertOptions parse(const ConvertVerbOptions& options) {
 /// Measures the layers and chooses their bits when a budget is given.
 void apply_budget(const ConvertVerbOptions& options, conversion::ConvertOptions& parsed) {
   if (!options.target_bpw) return;
+  if (parsed.trellis && !parsed.trellis->layers.empty()) {
+    throw base::UsageError("--target-bpw chooses the bits that a map would give");
+  }
   if (!parsed.quantize) parsed.quantize = quantization::MlxFormat{};
-  if (parsed.quantize->mode != quantization::MlxMode::affine || options.bits) {
+  if (!parsed.trellis && (parsed.quantize->mode != quantization::MlxMode::affine || options.bits)) {
     throw base::UsageError("--target-bpw chooses the bits of affine weights by itself");
   }
   if (std::filesystem::exists(parsed.destination)) {
@@ -100,10 +132,14 @@ void apply_budget(const ConvertVerbOptions& options, conversion::ConvertOptions&
   budget.source = parsed.source;
   budget.bits_per_weight = *options.target_bpw;
   budget.group = parsed.quantize->group;
-  budget.text = require_utf8(read_file(options.calibration), options.calibration);
+  budget.text = calibration_text(options);
   budget.cancelled = parsed.cancelled;
   budget.progress = show_progress("layers measured");
-  parsed.layers = conversion::choose_formats(budget);
+  if (parsed.trellis) {
+    parsed.trellis->layers = conversion::choose_trellis(budget, parsed);
+  } else {
+    parsed.layers = conversion::choose_formats(budget);
+  }
 }
 
 /// Notes are "TENSOR what became of it": those that say the same of many tensors are printed once.
@@ -169,6 +205,24 @@ void add_convert(CLI::App& app, Action& action) {
   verb->add_option("--bits", options->bits, "of affine weights: 2, 3, 4, 5, 6 or 8 (default: 4)");
   verb->add_option("--group", options->group,
                    "weights that share a scale: 32, 64 or 128 (default: 64)");
+  auto* trellis = verb->add_option(
+      "--trellis", options->trellis,
+      "bits of trellis codes: 2, 2.5, 3, 3.5 or 4, or a .json file of bits by layer "
+      "names; matrices that cannot be coded are affine");
+  verb->add_option("--trellis-scale", options->trellis_scale,
+                   "refit (default): the scale of least error after a search with a larger one; "
+                   "rms: that of the root mean square")
+      ->check(CLI::IsMember({"refit", "rms"}))
+      ->needs(trellis);
+  verb->add_option("--trellis-state", options->trellis_state,
+                   "bits of a state: 12 (default), or 16, which takes 16 times as long to code")
+      ->check(CLI::IsMember({12, 16}))
+      ->needs(trellis);
+  verb->add_option("--trellis-code", options->trellis_code, "1mad (default), or mul1 with state 16")
+      ->check(CLI::IsMember({"1mad", "mul1"}))
+      ->needs(trellis);
+  verb->add_option("--rotate", options->rotate,
+                   "seed of a rotation of the residual stream that is folded into the weights");
   auto* dequantize =
       verb->add_flag("--dequantize", options->dequantize, "write all weights as plain numbers");
   verb->add_option("--gguf", options->gguf,
@@ -182,13 +236,15 @@ void add_convert(CLI::App& app, Action& action) {
           "PATTERN=SETTING for tensors or layers of that name; the last that matches holds")
       ->allow_extra_args(false);
   auto* budget =
-      verb->add_option("--target-bpw", options->target_bpw,
-                       "bits a weight on average: measure each affine layer and choose its bits")
+      verb->add_option(
+              "--target-bpw", options->target_bpw,
+              "bits a weight on average: measure each affine or trellis-coded layer and choose "
+              "its bits")
           ->check(real_number(0.1, 64));
-  auto* calibration =
-      verb->add_option("--calibration", options->calibration, "file with the text to measure on");
+  auto* calibration = verb->add_option(
+      "--calibration", options->calibration,
+      "file with the text to measure on; trellis codes then also feed errors back");
   budget->needs(calibration);
-  calibration->needs(budget);
   budget->excludes(dequantize);
   verb->add_option("--threads", options->threads,
                    "threads that compute (default: the physical cores)")

@@ -8,13 +8,13 @@ namespace {
 /// Widening one layer to some bits.
 struct Step {
   std::size_t layer;
-  int bits;
+  double bits;
   double cost;      // bits over all its values
   double per_cost;  // damage that goes away for each of them
 };
 
 /// The best step from where the layers stand, among those that fit into `left` bits.
-std::optional<Step> best_step(const std::vector<Choice>& choices, const std::vector<int>& bits,
+std::optional<Step> best_step(const std::vector<Choice>& choices, const std::vector<double>& bits,
                               double left) {
   std::optional<Step> best;
   for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -32,9 +32,9 @@ std::optional<Step> best_step(const std::vector<Choice>& choices, const std::vec
 
 }  // namespace
 
-std::map<std::string, int> allocate(const std::vector<Choice>& choices, double overhead,
-                                    double budget) {
-  std::vector<int> bits;
+std::map<std::string, double> allocate(const std::vector<Choice>& choices, double overhead,
+                                       double budget) {
+  std::vector<double> bits;
   double left = 0;
   for (const Choice& choice : choices) {
     bits.push_back(choice.damage.begin()->first);
@@ -44,7 +44,7 @@ std::map<std::string, int> allocate(const std::vector<Choice>& choices, double o
     bits[step->layer] = step->bits;
     left -= step->cost;
   }
-  std::map<std::string, int> result;
+  std::map<std::string, double> result;
   for (std::size_t i = 0; i < choices.size(); ++i) result[choices[i].layer] = bits[i];
   return result;
 }

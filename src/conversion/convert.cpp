@@ -10,7 +10,10 @@
 #include "arrays/tensor_index.h"
 #include "base/error.h"
 #include "base/output_file.h"
+#include "conversion/coded_parts.h"
+#include "conversion/folder_plan.h"
 #include "conversion/gguf_settings.h"
+#include "conversion/input_moments.h"
 #include "conversion/layout.h"
 #include "conversion/plan.h"
 #include "conversion/source.h"
@@ -60,14 +63,6 @@ void write_json(const fs::path& path, const ordered_json& value) {
   file.publish(base::OutputFile::Existing::replace);
 }
 
-std::uint64_t stored_bytes(const PlannedTensor& tensor) {
-  std::uint64_t bytes = 0;
-  for (const StoredPart& part : stored_parts(tensor)) {
-    bytes += arrays::tensor_bytes(part.type, part.shape).value_or(0);
-  }
-  return bytes;
-}
-
 ConvertReport report_of(const Plan& plan) {
   ConvertReport report;
   report.notes = plan.notes;
@@ -95,102 +90,72 @@ void check_space(const fs::path& destination, std::uint64_t needed) {
                            std::to_string(space.available / megabyte) + " MB are free");
 }
 
+/// What coded tensors depend on beside their own settings.
+std::string identity_of(const ConvertOptions& options) {
+  std::string identity = fs::absolute(options.source).string();
+  std::vector<fs::path> files = {options.source};
+  if (fs::is_directory(options.source)) {
+    files.assign(fs::directory_iterator(options.source), fs::directory_iterator());
+    std::ranges::sort(files);
+  }
+  for (const fs::path& file : files) {
+    if (!fs::is_regular_file(file)) continue;
+    identity += ' ';
+    identity += std::to_string(fs::file_size(file));
+    identity += ' ';
+    identity += std::to_string(fs::last_write_time(file).time_since_epoch().count());
+  }
+  if (options.rotation_seed) {
+    identity += " rotated ";
+    identity += std::to_string(*options.rotation_seed);
+  }
+  if (options.calibration) {
+    identity += " calibrated ";
+    identity += std::to_string(std::hash<std::string>()(*options.calibration));
+  }
+  return identity;
+}
+
 /// Counts values and passes on what a person wants to see.
 StreamControl stream_control(const ConvertOptions& options, std::int64_t total) {
   StreamControl control{.cancelled = options.cancelled};
+  if (options.trellis) {
+    control.coded = std::make_shared<CodedParts>(options.destination, identity_of(options));
+  }
   if (!options.progress) return control;
   const int end = static_cast<int>((total + progress_unit - 1) / progress_unit);
   // The function is copied along; the count must not be.
   control.advanced = [&options, end,
                       done = std::make_shared<std::int64_t>(0)](std::int64_t values) {
     const auto before = static_cast<int>(*done / progress_unit);
+    const bool first = *done == 0;
     *done += values;
     const auto now = static_cast<int>(*done / progress_unit);
-    if (now > before) options.progress(now, std::max(end, now));
+    if (first || now > before) options.progress(now, std::max(end, now));
   };
   return control;
 }
 
-const Layout& layout_of(const Source& source) {
-  if (source.gguf) {
-    const std::string name = source.gguf->metadata().require_string("general.architecture");
-    if (const Layout* layout = find_layout_of_architecture(name)) return *layout;
-    throw LoadError(source.path.string() + ": GGUF files of architecture " + name +
-                    " cannot become safetensors; these can: " + known_architectures());
+/// What sees the inputs of the matrices that become trellis codes.
+std::shared_ptr<InputMomentsSource> moments_source(const Source& source,
+                                                   const ConvertOptions& options,
+                                                   const std::vector<PlannedTensor>& tensors) {
+  std::vector<std::pair<std::string, int>> coded;
+  for (const PlannedTensor& tensor : tensors) {
+    if (!std::holds_alternative<kernels::TrellisFormat>(tensor.target)) continue;
+    coded.emplace_back(tensor.source.stored_name(), static_cast<int>(tensor.source.columns()));
   }
-  const auto type = source.config.find("model_type");
-  const bool named = type != source.config.end() && type->is_string();
-  const std::string name = named ? type->get<std::string>() : "";
-  if (const Layout* layout = find_layout_of_model_type(name)) return *layout;
-  throw LoadError(source.path.string() + ": models of type " + name +
-                  " cannot become GGUF; these can: " + known_model_types());
-}
-
-/// A head that is the embedding again, which readers would have no use for.
-void drop_tied_head(const ordered_json& config, std::vector<SourceTensor>& tensors) {
-  if (!config.value("tie_word_embeddings", false)) return;
-  std::erase_if(tensors,
-                [](const SourceTensor& tensor) { return tensor.name() == "lm_head.weight"; });
-}
-
-void set_dtype(ordered_json& config, StorageType dtype) {
-  const char* key = config.contains("dtype") ? "dtype" : "torch_dtype";
-  config[key] = dtype_name(dtype);
-}
-
-/// What `rope_scaling` held before transformers 5.
-bool is_old_scaling(const ordered_json& scaling) {
-  constexpr std::array<std::string_view, 13> keys = {
-      "rope_type",        "factor",
-      "low_freq_factor",  "high_freq_factor",
-      "beta_fast",        "beta_slow",
-      "mscale",           "mscale_all_dim",
-      "attention_factor", "original_max_position_embeddings",
-      "short_factor",     "long_factor",
-      "truncate"};
-  for (const auto& [key, value] : scaling.items()) {
-    if (std::ranges::find(keys, key) == keys.end()) return false;
-  }
-  return true;
-}
-
-/// mlx-lm's older models, and transformers before version 5, know RoPE's settings by older names
-/// only. Settings that differ by kind of layer, and some newer ones, have none.
-void name_rope_as_before(ordered_json& config) {
-  const auto found = config.find("rope_parameters");
-  if (found == config.end() || !found->is_object() || !found->contains("rope_theta")) return;
-  if (config.contains("rope_theta") || config.contains("rope_scaling")) return;
-  ordered_json scaling = *found;
-  ordered_json beside = ordered_json::object();
-  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
-    if (!scaling.contains(key)) continue;
-    beside[key] = scaling[key];
-    scaling.erase(key);
-  }
-  if (!is_old_scaling(scaling)) return;
-  config.update(beside);
-  const auto type = scaling.find("rope_type");
-  if (type != scaling.end() && *type != "default") config["rope_scaling"] = scaling;
+  return std::make_shared<InputMomentsSource>(
+      CalibrationText{source.path, source.file, *options.calibration, options.cancelled},
+      std::move(coded));
 }
 
 ConvertReport to_folder(const Source& source, const ConvertOptions& options) {
-  std::vector<SourceTensor> tensors = source.tensors;
-  ordered_json config = source.config;
-  if (source.gguf) {
-    const Layout& layout = layout_of(source);
-    HuggingFaceSettings settings = hugging_face_settings(source, layout);
-    config = std::move(settings.config);
-    tensors =
-        to_hugging_face_layout(layout, settings.heads, std::move(tensors), source.path.string());
-  }
-  drop_tied_head(config, tensors);
-  name_rope_as_before(config);
+  auto [config, plan] = prepare_folder(source, options);
   const bool from_gguf = source.gguf != nullptr;
-  Plan plan = plan_folder(std::move(tensors), options, from_gguf);
-  const ConvertReport report = report_of(plan);
+  ConvertReport report = report_of(plan);
   check_space(options.destination, report.bytes);
 
-  if (options.dtype || from_gguf) set_dtype(config, options.dtype.value_or(StorageType::bf16));
   const ordered_json quantization = quantization_settings(plan.tensors);
   if (!quantization.is_null()) {
     config["quantization"] = quantization;
@@ -203,8 +168,12 @@ ConvertReport to_folder(const Source& source, const ConvertOptions& options) {
     copy_companions(source.path, staging.path());
   }
   write_json(staging.path() / "config.json", config);
-  write_safetensors(plan.tensors, stream_control(options, report.values), staging.path());
+  StreamControl control = stream_control(options, report.values);
+  if (options.calibration) control.moments = moments_source(source, options, plan.tensors);
+  control.noted = [&](std::string note) { report.notes.push_back(std::move(note)); };
+  write_safetensors(plan.tensors, control, staging.path());
   staging.publish();
+  if (control.coded) control.coded->remove();
   return report;
 }
 
@@ -288,8 +257,15 @@ void check_options(const ConvertOptions& options) {
   const int modes =
       int{options.quantize.has_value()} + int{options.dequantize} + int{options.gguf.has_value()};
   if (modes > 1) throw UsageError("only one of quantize, dequantize and gguf can be done at once");
-  if (modes == 0 && !options.dtype && options.rules.empty()) {
-    throw UsageError("say what to convert to: a dtype, quantize, dequantize or gguf");
+  if (modes == 0 && !options.dtype && options.rules.empty() && !options.trellis &&
+      !options.rotation_seed) {
+    throw UsageError("say what to convert to: a dtype, quantize, trellis, dequantize or gguf");
+  }
+  if ((options.trellis || options.rotation_seed) && (options.dequantize || options.gguf)) {
+    throw UsageError("trellis codes and rotations do not go with dequantize or gguf");
+  }
+  if (options.calibration && !options.trellis) {
+    throw UsageError("a calibration text goes with trellis codes or a budget");
   }
   if (options.gguf && options.dtype) {
     throw UsageError("a dtype does not go with gguf, whose type is the dtype");
@@ -307,6 +283,7 @@ ConvertReport convert(const ConvertOptions& options) {
   check_options(options);
   ConvertOptions normal = options;
   normal.destination = normal_path(options.destination);
+  if (normal.trellis && !normal.quantize) normal.quantize = quantization::MlxFormat{};
   if (fs::exists(fs::symlink_status(normal.destination))) {
     throw std::runtime_error(normal.destination.string() + " exists already");
   }

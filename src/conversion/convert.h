@@ -10,6 +10,7 @@
 
 #include "base/cancellation.h"
 #include "conversion/encoding.h"
+#include "conversion/trellis_plan.h"
 
 namespace espalier::conversion {
 
@@ -28,6 +29,14 @@ struct ConvertOptions {
   std::optional<quantization::MlxFormat> quantize;
   bool dequantize = false;
   std::optional<arrays::StorageType> gguf;
+  /// Trellis codes for matrices that can have them; all others are as `quantize` says, or affine of
+  /// 4 bits. What is coded already outlives an interruption, beside the destination.
+  std::optional<TrellisOptions> trellis = {};
+  /// Text over which the model is run, so that errors of trellis codes are made up for where inputs
+  /// go together.
+  std::optional<std::string> calibration = {};
+  /// Fold a rotation of the residual stream into the weights.
+  std::optional<std::uint32_t> rotation_seed = {};
   std::vector<Rule> rules;
   /// Chosen for single layers before the rules; by layer name.
   std::map<std::string, quantization::MlxFormat> layers;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "conversion/trellis_plan.h"
 
 namespace espalier::conversion {
 namespace {
@@ -32,6 +33,14 @@ constexpr std::array<std::pair<std::string_view, MlxMode>, 4> modes = {{
 std::string to_string(const Encoding& encoding) {
   if (const auto* type = std::get_if<StorageType>(&encoding)) {
     return std::string(arrays::storage_traits(*type).name);
+  }
+  if (const auto* trellis = std::get_if<kernels::TrellisFormat>(&encoding)) {
+    const bool usual = *trellis == kernels::TrellisFormat{.bits = trellis->bits,
+                                                          .axis = trellis->axis,
+                                                          .half_bit = trellis->half_bit};
+    return "trellis " + trellis_bits(*trellis) + " bit" +
+           (usual ? ""
+                  : ", L " + std::to_string(trellis->state_bits) + " " + code_name(trellis->code));
   }
   const auto& format = std::get<MlxFormat>(encoding);
   if (format.mode != MlxMode::affine) return mode_name(format.mode);
@@ -78,10 +87,17 @@ std::string mode_name(MlxMode mode) {
   return std::string(found->first);
 }
 
+std::string code_name(kernels::TrellisCode code) {
+  return code == kernels::TrellisCode::one_mad ? "1mad" : "mul1";
+}
+
 double bits_per_weight(const Encoding& encoding, int scale_bits) {
   if (const auto* type = std::get_if<StorageType>(&encoding)) {
     const auto& traits = arrays::storage_traits(*type);
     return 8.0 * traits.bytes / traits.elements;
+  }
+  if (const auto* trellis = std::get_if<kernels::TrellisFormat>(&encoding)) {
+    return trellis->bits + (trellis->half_bit ? 0.5 : 0.0);
   }
   const auto& format = std::get<MlxFormat>(encoding);
   const int group_bits = format.mode == MlxMode::affine ? 2 * scale_bits : 8;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "arrays/gguf_header.h"
 #include "arrays/tensor_index.h"
 #include "base/error.h"
+#include "conversion/trellis_plan.h"
 #include "quantization/gguf_encoders.h"
 
 namespace espalier::conversion {
@@ -20,6 +22,7 @@ namespace {
 using arrays::StorageType;
 using base::LoadError;
 using base::UsageError;
+using kernels::TrellisFormat;
 using quantization::MlxFormat;
 using quantization::MlxMode;
 
@@ -151,12 +154,16 @@ class FolderPlanner {
     }
     Encoding target = dtype;
     const auto own = options_.layers.find(layer_name(tensor.name()));
+    const auto coded =
+        setting == nullptr && quantizable ? trellis_format(tensor, notes) : std::nullopt;
     if (const auto* type = std::get_if<StorageType>(&tensor.encoding());
         type != nullptr && is_integer(*type)) {
       target = *type;
     } else if (setting != nullptr) {
       target = parse_setting(*setting, tensor, dtype);
       check_columns(tensor, target);
+    } else if (coded) {
+      target = *coded;
     } else if (own != options_.layers.end()) {
       target = own->second;
     } else if (options_.quantize && quantizable) {
@@ -171,18 +178,72 @@ class FolderPlanner {
                std::holds_alternative<MlxFormat>(tensor.encoding())) {
       target = tensor.encoding();
     }
-    return {std::move(tensor), target, dtype};
+    return {std::move(tensor), target, dtype,
+            options_.trellis ? options_.trellis->scale : quantization::TrellisScale::refitted};
   }
 
-  void check() const { rules_.check_all_used(); }
+  void check() const {
+    rules_.check_all_used();
+    if (!options_.trellis) return;
+    for (const auto& [layer, format] : options_.trellis->layers) {
+      if (coded_layers_.contains(layer)) continue;
+      throw UsageError("there is no layer " + layer + " that could be trellis-coded");
+    }
+  }
 
  private:
+  /// What `--trellis` makes of a matrix; nothing when it leaves it alone.
+  std::optional<TrellisFormat> trellis_format(const SourceTensor& tensor,
+                                              std::vector<std::string>& notes) {
+    const std::string layer = layer_name(tensor.name());
+    if (!options_.trellis || is_vocabulary_layer(layer)) return std::nullopt;
+    TrellisFormat format = options_.trellis->format;
+    const auto& layers = options_.trellis->layers;
+    const auto named = layers.find(layer);
+    if (named != layers.end()) {
+      format = named->second;
+      coded_layers_.insert(layer);
+      return along_axis(tensor, format);
+    }
+    const auto axis = tensor.shape().size() == 2
+                          ? trellis_axis(layer, tensor.rows(), tensor.columns())
+                          : std::nullopt;
+    if (!axis || !layers.empty()) {
+      notes.push_back(tensor.name() + " is not trellis-coded: " +
+                      (axis ? "the map does not name it"
+                            : "neither dimension of " + arrays::to_string(tensor.shape()) +
+                                  " is a multiple of 256"));
+      return std::nullopt;
+    }
+    format.axis = *axis;
+    return format;
+  }
+
+  /// The same for a matrix that was asked for by name.
+  static TrellisFormat along_axis(const SourceTensor& tensor, TrellisFormat format) {
+    const auto axis = tensor.shape().size() == 2
+                          ? trellis_axis(layer_name(tensor.name()), tensor.rows(), tensor.columns())
+                          : std::nullopt;
+    if (!axis) {
+      throw LoadError("tensor " + arrays::shown_name(tensor.name()) +
+                      " cannot be trellis-coded: neither dimension of " +
+                      arrays::to_string(tensor.shape()) + " is a multiple of 256");
+    }
+    format.axis = *axis;
+    return format;
+  }
+
   static bool fits(const SourceTensor& tensor, const MlxFormat& format) {
     return tensor.columns() % format.group == 0;
   }
 
-  static Encoding parse_setting(const std::string& setting, const SourceTensor& tensor,
-                                StorageType dtype) {
+  Encoding parse_setting(const std::string& setting, const SourceTensor& tensor,
+                         StorageType dtype) const {
+    constexpr std::string_view trellis = "trellis:";
+    if (setting.starts_with(trellis)) {
+      const TrellisFormat base = options_.trellis ? options_.trellis->format : TrellisFormat{};
+      return along_axis(tensor, parse_trellis_bits(setting.substr(trellis.size()), base));
+    }
     if (setting == "keep") {
       return is_mlx_or_dense(tensor.encoding()) ? tensor.encoding() : Encoding(dtype);
     }
@@ -201,6 +262,7 @@ class FolderPlanner {
   const ConvertOptions& options_;
   Rules rules_;
   std::optional<StorageType> dtype_;
+  std::set<std::string> coded_layers_;  // that `--trellis` names
 };
 
 std::string upper(std::string text) {

@@ -21,7 +21,8 @@ std::string layer_name(const std::string& tensor);
 bool is_quantizable(const SourceTensor& tensor);
 
 /// What each tensor becomes in a folder of safetensors, by the options and rules. A setting is a
-/// dtype, `keep`, `affine:BITS:GROUP` (both optional), `BITS:GROUP`, `mxfp4`, `mxfp8` or `nvfp4`.
+/// dtype, `keep`, `affine:BITS:GROUP` (both optional), `BITS:GROUP`, `mxfp4`, `mxfp8`, `nvfp4` or
+/// `trellis:BITS`.
 /// `from_gguf`: dense tensors become bf16 when no dtype is given. Throws as `convert` does.
 Plan plan_folder(std::vector<SourceTensor> tensors, const ConvertOptions& options, bool from_gguf);
 

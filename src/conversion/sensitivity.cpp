@@ -15,6 +15,7 @@
 #include "base/thread_pool.h"
 #include "base/tile_counter.h"
 #include "conversion/allocation.h"
+#include "conversion/folder_plan.h"
 #include "conversion/gguf_settings.h"
 #include "conversion/layout.h"
 #include "conversion/plan.h"
@@ -22,8 +23,10 @@
 #include "generation/bundle.h"
 #include "generation/divergence.h"
 #include "kernels/kv_block.h"
+#include "kernels/trellis.h"
 #include "mlx/mlx.h"
 #include "models/load_model.h"
+#include "quantization/trellis_encoder.h"
 #include "state/kv_pool.h"
 
 namespace espalier::conversion {
@@ -34,6 +37,7 @@ namespace mx = mlx::core;
 using arrays::StorageType;
 using arrays::TensorView;
 using base::UsageError;
+using kernels::TrellisFormat;
 using quantization::MlxFormat;
 using quantization::MlxMode;
 using tokenizer::TokenId;
@@ -217,6 +221,99 @@ double layer_budget(const Source& source, const std::vector<Layer>& layers, doub
   return (wanted * all - dense_bits) / quantizable;
 }
 
+/// Measures what changed values of one tensor do to the model's answers.
+class DamageMeter {
+ public:
+  DamageMeter(const Source& source, const std::string& text)
+      : source_(source),
+        parts_(cut_text(generation::load_text_bundle(source.path)
+                            .tokenizer->encode(text, tokenizer::SpecialTokens::add))),
+        reference_(logits_of(*models::load_model(source.path, load, source.file), parts_)) {}
+
+  /// Divergence from the unchanged model, in nats a token.
+  double damage(const std::string& tensor, std::vector<float> values) const {
+    const auto changed = std::make_shared<Overlay>(source_.file, tensor, std::move(values));
+    return mean_divergence(reference_,
+                           logits_of(*models::load_model(source_.path, load, changed), parts_));
+  }
+
+ private:
+  static inline const models::LoadOptions load{.dtype = mx::float32,
+                                               .activations = layers::ActivationFormat::f32};
+
+  const Source& source_;
+  std::vector<std::vector<TokenId>> parts_;
+  mx::array reference_;
+};
+
+/// A matrix that becomes trellis codes.
+struct CodedLayer {
+  const SourceTensor* tensor;  // as the file has it
+  std::string name;            // in Hugging Face's layout
+  TrellisFormat probe;
+  std::map<double, TrellisFormat> widths;  // by the bits of a weight, the scales' share included
+};
+
+/// What it can become. Of formats that take as many bits the one without halves.
+CodedLayer coded_layer(const Source& source, const PlannedTensor& planned,
+                       const TrellisFormat& format) {
+  const auto stored = std::ranges::find(source.tensors, planned.source.stored_name(),
+                                        [](const SourceTensor& tensor) { return tensor.name(); });
+  if (stored == source.tensors.end() || stored->foreign() ||
+      !std::holds_alternative<StorageType>(stored->encoding())) {
+    throw base::LoadError(source.path.string() +
+                          ": weights that are quantized already cannot be measured");
+  }
+  CodedLayer layer{&*stored, layer_name(planned.source.name()), format, {}};
+  for (const double bits : {4.0, 3.5, 3.0, 2.5, 2.0}) {
+    TrellisFormat width = format;
+    width.bits = static_cast<int>(bits);
+    width.half_bit = bits != width.bits;
+    PlannedTensor tensor = planned;
+    tensor.target = width;
+    layer.widths.emplace(8.0 * static_cast<double>(stored_bytes(tensor)) /
+                             static_cast<double>(planned.source.elements()),
+                         width);
+  }
+  return layer;
+}
+
+/// Square error over the variance of normally distributed weights: those of the table in
+/// docs/trellis.md, whatever the state and code, since only their ratios count.
+double relative_error(const TrellisFormat& format) {
+  constexpr std::array<double, 3> whole = {.0746, .0195, .0050};
+  const double narrow = whole.at(static_cast<std::size_t>(format.bits) - 2);
+  return format.half_bit ? (narrow + whole.at(static_cast<std::size_t>(format.bits) - 1)) / 2
+                         : narrow;
+}
+
+/// The values that coding leaves, [outputs, inputs].
+std::vector<float> decoded(const SourceTensor& tensor, const TrellisFormat& format,
+                           quantization::TrellisScale scale) {
+  std::vector<float> values(static_cast<std::size_t>(tensor.elements()));
+  tensor.read(0, tensor.rows(), values);
+  tensor.release(0, tensor.rows());
+  const bool along_inputs = format.axis == 1;
+  const auto rows = static_cast<int>(along_inputs ? tensor.rows() : tensor.columns());
+  const auto columns = static_cast<int>(along_inputs ? tensor.columns() : tensor.rows());
+  if (!along_inputs) {
+    const mx::array weight(values.begin(), {columns, rows}, mx::float32);
+    mx::array turned = mx::contiguous(mx::transpose(weight));
+    turned.eval();
+    std::copy_n(turned.data<float>(), values.size(), values.begin());
+  }
+  const quantization::TrellisCodes codes =
+      quantization::encode_trellis(values.data(), rows, columns, format, scale);
+  const auto words = format.words(columns / kernels::trellis_block_weights);
+  const kernels::TrellisMatrix matrix = kernels::pack_trellis(
+      {"probe.weight", StorageType::u32, {rows, words}, std::as_bytes(std::span(codes.words))},
+      {"probe.scales", StorageType::f16, {rows}, std::as_bytes(std::span(codes.scales))}, format);
+  mx::array expanded = mx::contiguous(kernels::expand_trellis(matrix, mx::float32));
+  expanded.eval();
+  std::copy_n(expanded.data<float>(), values.size(), values.begin());
+  return values;
+}
+
 }  // namespace
 
 std::map<std::string, MlxFormat> choose_formats(const BudgetOptions& options) {
@@ -228,21 +325,13 @@ std::map<std::string, MlxFormat> choose_formats(const BudgetOptions& options) {
     throw UsageError("no allocation takes so few bits as " + bits_text(options.bits_per_weight) +
                      " a weight");
   }
-  const auto text = generation::load_text_bundle(options.source);
-  const auto parts = cut_text(text.tokenizer->encode(options.text, tokenizer::SpecialTokens::add));
-  const models::LoadOptions load{.dtype = mx::float32,
-                                 .activations = layers::ActivationFormat::f32};
-  const mx::array reference =
-      logits_of(*models::load_model(options.source, load, source.file), parts);
+  const DamageMeter meter(source, options.text);
   std::vector<Choice> choices;
   for (const Layer& layer : layers) {
     if (options.cancelled.cancelled()) throw Interrupted();
     MlxFormat format{MlxMode::affine, probe_width, options.group};
     Quantized probe = quantize(*layer.tensor, format, true);
-    const auto changed =
-        std::make_shared<Overlay>(source.file, layer.tensor->name(), std::move(probe.values));
-    const mx::array logits = logits_of(*models::load_model(options.source, load, changed), parts);
-    const double damage = mean_divergence(reference, logits);
+    const double damage = meter.damage(layer.tensor->name(), std::move(probe.values));
     Choice choice{layer.name, layer.tensor->elements(), {}};
     for (const int bits : widths) {
       format.bits = bits;
@@ -256,7 +345,58 @@ std::map<std::string, MlxFormat> choose_formats(const BudgetOptions& options) {
   }
   std::map<std::string, MlxFormat> formats;
   for (const auto& [name, bits] : allocate(choices, overhead, budget)) {
-    formats[name] = {MlxMode::affine, bits, options.group};
+    formats[name] = {MlxMode::affine, static_cast<int>(bits), options.group};
+  }
+  return formats;
+}
+
+std::map<std::string, TrellisFormat> choose_trellis(const BudgetOptions& options,
+                                                    const ConvertOptions& conversion) {
+  const Source source = open_source(options.source);
+  const Plan plan = prepare_folder(source, conversion).plan;
+  double all = 0;
+  double left = 0;  // bits for what is coded
+  std::vector<CodedLayer> layers;
+  for (const PlannedTensor& tensor : plan.tensors) {
+    all += static_cast<double>(tensor.source.elements());
+    const auto* format = std::get_if<TrellisFormat>(&tensor.target);
+    if (format == nullptr) {
+      left -= 8.0 * static_cast<double>(stored_bytes(tensor));
+    } else {
+      layers.push_back(coded_layer(source, tensor, *format));
+    }
+  }
+  left += all * options.bits_per_weight;
+  double fewest = 0;
+  double coded = 0;
+  for (const CodedLayer& layer : layers) {
+    const auto values = static_cast<double>(layer.tensor->elements());
+    fewest += values * layer.widths.begin()->first;
+    coded += values;
+  }
+  if (layers.empty() || left < fewest) {
+    throw UsageError("no allocation takes so few bits as " + bits_text(options.bits_per_weight) +
+                     " a weight");
+  }
+  const DamageMeter meter(source, options.text);
+  std::vector<Choice> choices;
+  for (const CodedLayer& layer : layers) {
+    if (options.cancelled.cancelled()) throw Interrupted();
+    const double damage = meter.damage(
+        layer.tensor->name(), decoded(*layer.tensor, layer.probe, conversion.trellis->scale));
+    Choice choice{layer.name, layer.tensor->elements(), {}};
+    for (const auto& [bits, format] : layer.widths) {
+      choice.damage[bits] = damage * relative_error(format) / relative_error(layer.probe);
+    }
+    choices.push_back(std::move(choice));
+    if (options.progress) {
+      options.progress(static_cast<int>(choices.size()), static_cast<int>(layers.size()));
+    }
+  }
+  const std::map<std::string, double> bits = allocate(choices, 0, left / coded);
+  std::map<std::string, TrellisFormat> formats;
+  for (const CodedLayer& layer : layers) {
+    formats[layer.name] = layer.widths.at(bits.at(layer.name));
   }
   return formats;
 }

@@ -28,4 +28,10 @@ struct BudgetOptions {
 /// budget below the least that is possible.
 std::map<std::string, quantization::MlxFormat> choose_formats(const BudgetOptions& options);
 
+/// The same for the matrices that `conversion` makes trellis codes of, which are measured with the
+/// bits that it gives them: 2 to 4 bits in halves, by what coding loses of normally distributed
+/// weights. `group` is not looked at.
+std::map<std::string, kernels::TrellisFormat> choose_trellis(const BudgetOptions& options,
+                                                             const ConvertOptions& conversion);
+
 }  // namespace espalier::conversion

@@ -165,8 +165,52 @@ void SourceTensor::read_stored(std::int64_t first_row, std::int64_t rows,
   }
 }
 
+void SourceTensor::fold(Fold fold) {
+  const bool fits = (!fold.input_scale || size(columns_) == fold.input_scale->size()) &&
+                    (!fold.inputs || columns_ == fold.inputs->width()) &&
+                    (!fold.outputs || rows_ == fold.outputs->width());
+  if (!fits || shape_.size() > 2) {
+    throw LoadError("tensor " + arrays::shown_name(name_) + " has shape " +
+                    arrays::to_string(shape_) + ", which the rotation does not fit");
+  }
+  fold_ = std::move(fold);
+}
+
+std::vector<float> SourceTensor::rotate_outputs() const {
+  std::vector<float> values(size(rows_ * columns_));
+  read_unfolded(0, rows_, values);
+  std::vector<float> transposed(values.size());
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    for (std::int64_t column = 0; column < columns_; ++column) {
+      transposed[size(column * rows_ + row)] = values[size(row * columns_ + column)];
+    }
+  }
+  fold_->outputs->apply(transposed);
+  for (std::int64_t row = 0; row < rows_; ++row) {
+    for (std::int64_t column = 0; column < columns_; ++column) {
+      values[size(row * columns_ + column)] = transposed[size(column * rows_ + row)];
+    }
+  }
+  return values;
+}
+
 void SourceTensor::read(std::int64_t first_row, std::int64_t rows, std::span<float> values) const {
-  if (foreign()) {
+  if (!fold_) return read_unfolded(first_row, rows, values);
+  if (fold_->outputs) {
+    if (rotated_.empty()) rotated_ = rotate_outputs();
+    std::copy_n(rotated_.begin() + first_row * columns_, values.size(), values.begin());
+  } else {
+    read_unfolded(first_row, rows, values);
+  }
+  for (std::size_t i = 0; fold_->input_scale && i < values.size(); ++i) {
+    values[i] *= (*fold_->input_scale)[i % size(columns_)];
+  }
+  if (fold_->inputs) fold_->inputs->apply(values);
+}
+
+void SourceTensor::read_unfolded(std::int64_t first_row, std::int64_t rows,
+                                 std::span<float> values) const {
+  if (matrix_ != nullptr) {
     read_matrix(first_row, rows, values);
   } else if (order_.kind == HeadOrder::Kind::none) {
     read_stored(first_row, rows, values);
@@ -193,7 +237,8 @@ std::span<const std::byte> SourceTensor::row_bytes(const TensorView& part, std::
 
 void SourceTensor::release(std::int64_t first_row, std::int64_t last_row) const {
   if (file_ == nullptr) return;
-  if (foreign()) {
+  if (last_row >= rows_) rotated_ = {};
+  if (matrix_ != nullptr) {
     // Rows need not lie together.
     if (last_row < rows_) return;
     for (const TensorView& part : matrix_->tensors) file_->release(part);

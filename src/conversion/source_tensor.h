@@ -9,6 +9,7 @@
 
 #include "arrays/tensor_file.h"
 #include "conversion/encoding.h"
+#include "conversion/rotation.h"
 #include "quantization/stored_matrix.h"
 
 namespace espalier::conversion {
@@ -20,6 +21,14 @@ struct HeadOrder {
 
   Kind kind = Kind::none;
   std::int64_t heads = 1;
+};
+
+/// A change of a weight [outputs, inputs] on its way: each input times its scale, then rotations of
+/// the inputs and of the outputs. Any may be absent.
+struct Fold {
+  std::shared_ptr<const std::vector<float>> input_scale;
+  std::shared_ptr<const Rotation> inputs;
+  std::shared_ptr<const Rotation> outputs;
 };
 
 /// One tensor to convert, seen as rows of f32 values: whatever it is stored as, with the changes
@@ -59,9 +68,15 @@ class SourceTensor {
   /// Adds a number to every value.
   void shift(float offset) { offset_ += offset; }
 
-  /// Whether it is stored in a scheme that no target has. `read` is then for one thread, outside
-  /// the compute pool, which it uses itself.
-  bool foreign() const { return matrix_ != nullptr; }
+  /// Throws `LoadError` when the sizes do not fit.
+  void fold(Fold fold);
+  const std::optional<Fold>& folding() const { return fold_; }
+  /// By which the file has the weight or its codes.
+  const std::string& stored_name() const { return weight_.name; }
+
+  /// Whether it is stored in a scheme that no target has, or folded. `read` is then for one thread,
+  /// outside the compute pool, which it uses itself.
+  bool foreign() const { return matrix_ != nullptr || fold_.has_value(); }
 
   /// Whether the stored bytes of each row are what the target gets, only perhaps in another order.
   bool keeps_bytes() const { return offset_ == 0 && !foreign(); }
@@ -78,6 +93,9 @@ class SourceTensor {
 
  private:
   std::int64_t stored_row(std::int64_t row) const;
+  void read_unfolded(std::int64_t first_row, std::int64_t rows, std::span<float> values) const;
+  /// All values, outputs rotated.
+  std::vector<float> rotate_outputs() const;
   void read_matrix(std::int64_t first_row, std::int64_t rows, std::span<float> values) const;
   void read_stored(std::int64_t first_row, std::int64_t rows, std::span<float> values) const;
 
@@ -94,6 +112,9 @@ class SourceTensor {
   std::shared_ptr<const quantization::StoredMatrix> matrix_;
   HeadOrder order_;
   float offset_ = 0;
+  std::optional<Fold> fold_;
+  /// While rows of a tensor whose outputs are rotated are read: all of them.
+  mutable std::vector<float> rotated_;
   bool transposed_ = false;
 };
 

@@ -13,6 +13,7 @@
 namespace espalier::conversion {
 namespace {
 
+using kernels::TrellisFormat;
 using nlohmann::ordered_json;
 using quantization::MlxFormat;
 
@@ -87,6 +88,22 @@ ordered_json format_settings(const MlxFormat& format) {
   return {{"group_size", format.group}, {"bits", format.bits}, {"mode", mode_name(format.mode)}};
 }
 
+/// Multimodal models have their language tensors under two names: Hugging Face's and mlx-lm's.
+void add_trellis_settings(ordered_json& settings, const std::string& layer,
+                          const TrellisFormat& format) {
+  constexpr std::string_view own = "model.language_model.";
+  constexpr std::string_view other = "language_model.model.";
+  ordered_json entry = {
+      {"bits", format.bits},
+      {"group_size", kernels::trellis_block_weights},
+      {"mode", "trellis"},
+      {"trellis",
+       {{"L", format.state_bits}, {"code", code_name(format.code)}, {"axis", format.axis}}}};
+  if (format.half_bit) entry["bits"] = format.bits + 0.5;
+  settings[layer] = entry;
+  if (layer.starts_with(own)) settings[std::string(other) + layer.substr(own.size())] = entry;
+}
+
 }  // namespace
 
 void write_safetensors(const std::vector<PlannedTensor>& tensors, const StreamControl& control,
@@ -114,11 +131,21 @@ ordered_json quantization_settings(const std::vector<PlannedTensor>& tensors) {
     if (found == formats.end()) found = formats.insert(formats.end(), {*format, 0});
     found->second += tensor.source.elements();
   }
-  if (formats.empty()) return nullptr;
+  const bool trellis = std::ranges::any_of(tensors, [](const PlannedTensor& tensor) {
+    return std::holds_alternative<TrellisFormat>(tensor.target);
+  });
+  if (formats.empty() && !trellis) return nullptr;
   const MlxFormat usual =
-      std::ranges::max_element(formats, {}, &std::pair<MlxFormat, std::int64_t>::second)->first;
+      formats.empty()
+          ? MlxFormat{}
+          : std::ranges::max_element(formats, {}, &std::pair<MlxFormat, std::int64_t>::second)
+                ->first;
   ordered_json settings = format_settings(usual);
   for (const PlannedTensor& tensor : tensors) {
+    if (const auto* coded = std::get_if<TrellisFormat>(&tensor.target)) {
+      add_trellis_settings(settings, layer_name(tensor.source.name()), *coded);
+      continue;
+    }
     const auto* format = std::get_if<MlxFormat>(&tensor.target);
     if (format == nullptr || *format == usual) continue;
     settings[layer_name(tensor.source.name())] = format_settings(*format);

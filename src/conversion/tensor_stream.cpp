@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/tile_counter.h"
+#include "conversion/trellis_stream.h"
 #include "quantization/gguf_blocks.h"
 #include "quantization/gguf_encoders.h"
 
@@ -224,6 +225,7 @@ void copy_part(const PlannedTensor& tensor, const arrays::TensorView& part, std:
 }  // namespace
 
 std::vector<StoredPart> stored_parts(const PlannedTensor& tensor) {
+  if (std::holds_alternative<kernels::TrellisFormat>(tensor.target)) return trellis_parts(tensor);
   const auto* format = std::get_if<MlxFormat>(&tensor.target);
   if (format == nullptr) {
     return {{"", std::get<StorageType>(tensor.target), tensor.source.shape()}};
@@ -241,6 +243,9 @@ std::vector<StoredPart> stored_parts(const PlannedTensor& tensor) {
 }
 
 void stream_tensor(const PlannedTensor& tensor, const StreamControl& control, const Sink& sink) {
+  if (std::holds_alternative<kernels::TrellisFormat>(tensor.target)) {
+    return stream_trellis(tensor, control, sink);
+  }
   const bool same = tensor.source.encoding() == tensor.target && tensor.source.keeps_bytes();
   const auto parts = tensor.source.parts();
   const bool made_up = parts.front()->bytes.empty() && tensor.source.elements() > 0;

@@ -2,14 +2,17 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "base/cancellation.h"
+#include "conversion/coded_parts.h"
 #include "conversion/encoding.h"
 #include "conversion/source_tensor.h"
+#include "quantization/trellis_encoder.h"
 
 namespace espalier::conversion {
 
@@ -20,6 +23,8 @@ struct PlannedTensor {
   /// Type of an affine target's scales and biases, to which the values are rounded first as MLX
   /// does.
   arrays::StorageType scale_dtype = arrays::StorageType::bf16;
+  /// How the scales of a trellis target are chosen.
+  quantization::TrellisScale trellis_scale = quantization::TrellisScale::refitted;
 };
 
 /// One of the stored tensors that a target takes: the weight or codes, scales, biases.
@@ -32,10 +37,17 @@ struct StoredPart {
 /// In the order in which `stream_tensor` brings them.
 std::vector<StoredPart> stored_parts(const PlannedTensor& tensor);
 
+class InputMomentsSource;
+
 /// How long the conversion is, and whether it should go on.
 struct StreamControl {
   base::CancellationToken cancelled;
   std::function<void(std::int64_t elements)> advanced = {};  // called as values are done
+  /// Keeps trellis-coded tensors when the conversion is interrupted; null: they are lost.
+  std::shared_ptr<CodedParts> coded = {};
+  /// What trellis codes' errors are fed back by; null: they are not.
+  std::shared_ptr<InputMomentsSource> moments = {};
+  std::function<void(std::string note)> noted = {};  // of what could not be done as asked
 };
 
 /// Thrown when the conversion was cancelled.

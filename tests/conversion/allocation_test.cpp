@@ -20,7 +20,7 @@ Choice layer(const char* name, std::int64_t values, double sensitivity) {
   return choice;
 }
 
-double mean_bits(const std::vector<Choice>& choices, const std::map<std::string, int>& bits) {
+double mean_bits(const std::vector<Choice>& choices, const std::map<std::string, double>& bits) {
   double sum = 0;
   double values = 0;
   for (const Choice& choice : choices) {
