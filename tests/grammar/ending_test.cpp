@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -127,6 +128,18 @@ TEST_F(EndingTest, BeginsNoFurtherPartAtTheEnd) {
     const Walk result = walk(*matcher, 80, seed);
     EXPECT_TRUE(result.complete) << result.text;
   }
+}
+
+TEST_F(EndingTest, LeavesChoicesThatHaveRoom) {
+  const auto constraint = tools()->compiler->compile(
+      {Notation::json_schema, R"({"enum":["a","a b c d","no","yes, of course"]})", {}});
+  std::set<std::string> texts;
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    const auto matcher = constraint->start();
+    matcher->limit(12);
+    texts.insert(walk(*matcher, 12, seed).text);
+  }
+  EXPECT_GE(texts.size(), 3U);
 }
 
 TEST_F(EndingTest, ChangesNothingFarFromTheLimit) {

@@ -6,7 +6,7 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::Matcher;
 use serde_json::Value as Json;
 
-use super::ending::Ending;
+use super::ending::{Ending, Route};
 use super::thought::{Marks, Thought};
 use super::{gbnf, lark, schema, GrammarVocabulary};
 use crate::error::TextError;
@@ -45,6 +45,7 @@ pub struct Constraint {
     /// Of the reasoning that goes before.
     marks: Option<Arc<Marks>>,
     text_close: Arc<[u32]>,
+    route: Route,
 }
 
 impl Constraint {
@@ -75,18 +76,20 @@ impl Constraint {
         if let Some(error) = error {
             return Err(TextError::refused(describe(&error)));
         }
-        let text_close: Arc<[u32]> = vocabulary.tokenize(text_close).into();
-        // The clone leaves the states of the lexer that it comes by to the texts, whose first masks
-        // at each place would be slow without.
+        let text_close: Arc<[u32]> = vocabulary.tokenize_markup(text_close).into();
+        // Going to the end leaves the states of the lexer that it comes by to the texts, whose first
+        // masks at each place would be slow without.
         let thought = Thought::new(marks.clone());
-        vocabulary
-            .ending_table()
-            .find(start.clone(), thought, &text_close, WARM_TOKENS);
+        let route =
+            vocabulary
+                .ending_table()
+                .shorter_route(&start, &thought, &text_close, WARM_TOKENS);
         Ok(Self {
             vocabulary,
             start,
             marks,
             text_close,
+            route,
         })
     }
 
@@ -98,6 +101,7 @@ impl Constraint {
             vocabulary: Arc::clone(&self.vocabulary),
             thought: Thought::new(self.marks.clone()),
             text_close: Arc::clone(&self.text_close),
+            route: self.route,
             ending: None,
         }
     }
@@ -110,6 +114,7 @@ pub struct ConstraintMatcher {
     vocabulary: Arc<GrammarVocabulary>,
     thought: Thought,
     text_close: Arc<[u32]>,
+    route: Route,
     /// Set when the text has a limit.
     ending: Option<Ending>,
 }
@@ -121,6 +126,7 @@ impl ConstraintMatcher {
         self.ending = Some(Ending::new(
             self.vocabulary.ending_table(),
             Arc::clone(&self.text_close),
+            self.route,
             tokens,
         ));
     }

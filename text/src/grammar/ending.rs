@@ -12,6 +12,12 @@ use super::thought::Thought;
 const HORIZON: usize = 2048;
 /// What a token inside a string may need behind it: a character's other bytes, an escape's digits.
 const SLACK: usize = 8;
+/// Choices outside of strings are tried out from so many tokens before the last moment on.
+const CHOICE_ZONE: usize = 64;
+/// Places with more choices are taken for text.
+const MOST_CHOICES: u32 = 32;
+/// So many tokens are gone through for the choices of one text; each takes a mask.
+const CHOICE_EFFORT: usize = 2000;
 /// Room for the last part that the text could do without, beside the length of the shortest text.
 const MARGIN: usize = 16;
 
@@ -53,6 +59,24 @@ impl Kind {
         }
     }
 
+    /// The order of `Route::Marks`.
+    fn distance(self) -> usize {
+        const NEAREST_FIRST: [Kind; 10] = [
+            Kind::Special,
+            Kind::Closing,
+            Kind::Quote,
+            Kind::Sign,
+            Kind::Colon,
+            Kind::Space,
+            Kind::Digit,
+            Kind::Opening,
+            Kind::Word,
+            Kind::Comma,
+        ];
+        let place = NEAREST_FIRST.iter().position(|kind| *kind == self);
+        place.unwrap_or(NEAREST_FIRST.len())
+    }
+
     /// In an expression like `[a-z]+@[0-9]+` one token of the kind may follow another without end.
     fn repeats(self) -> bool {
         matches!(self, Self::Digit | Self::Word | Self::Sign)
@@ -61,6 +85,25 @@ impl Kind {
     /// Of the kind's tokens the longest brings the text further.
     fn wants_length(self) -> bool {
         !matches!(self, Self::Digit | Self::Sign | Self::Space)
+    }
+}
+
+/// Which kinds of tokens are tried first on the way to the end. Neither way finds the end of every
+/// grammar: where a further part may follow, it begins with a word in one and with a mark in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Words before signs, and not twice the same.
+    Words,
+    /// Signs and white space before words, as in tags and fences, but no more than one white space.
+    Marks,
+}
+
+impl Route {
+    fn other(self) -> Self {
+        match self {
+            Self::Words => Self::Marks,
+            Self::Marks => Self::Words,
+        }
     }
 }
 
@@ -102,12 +145,17 @@ impl EndingTable {
         }
     }
 
+    fn is_digit(&self, id: u32) -> bool {
+        let word = self.words.get(id as usize);
+        word.is_some_and(|word| word.kind == Kind::Digit)
+    }
+
     fn is_free_text(&self, allowed: impl Fn(u32) -> bool) -> bool {
         !self.free_signs.is_empty() && self.free_signs.iter().all(|id| allowed(*id))
     }
 
     /// The allowed token that brings a text nearest to its end; `run`: the kind of the last one.
-    fn best(&self, mask: &SimpleVob, run: Option<Kind>) -> Option<u32> {
+    fn best(&self, mask: &SimpleVob, run: Option<Kind>, route: Route) -> Option<u32> {
         let free = self.is_free_text(|id| mask.is_allowed(id));
         let mut best = None;
         mask.iter_set_entries(|id| {
@@ -117,12 +165,22 @@ impl EndingTable {
             if word.kind == Kind::Unused || free && !Self::ends_free_text(word.kind) {
                 return;
             }
-            let again = run == Some(word.kind) && word.kind.repeats();
-            let length = match word.kind.wants_length() {
+            let words = route == Route::Words;
+            let may_repeat = match route {
+                Route::Words => !word.kind.repeats(),
+                Route::Marks => word.kind != Kind::Space,
+            };
+            let again = run == Some(word.kind) && !may_repeat;
+            let wants_length = word.kind.wants_length() || !words && word.kind == Kind::Sign;
+            let length = match wants_length {
                 true => u8::MAX - word.length,
                 false => word.length,
             };
-            let rank = (again, word.kind, length, id);
+            let kind = match route {
+                Route::Words => word.kind as usize,
+                Route::Marks => word.kind.distance(),
+            };
+            let rank = (again, kind, length, id);
             if best.is_none_or(|found| rank < found) {
                 best = Some(rank);
             }
@@ -135,10 +193,44 @@ impl EndingTable {
         matches!(kind, Kind::Special | Kind::Quote | Kind::Word)
     }
 
+    /// The route that is the shorter one from the beginning of a text, `limit` tokens far.
+    pub fn shorter_route(
+        &self,
+        matcher: &Matcher,
+        thought: &Thought,
+        text_close: &[u32],
+        limit: usize,
+    ) -> Route {
+        let length = |route| {
+            // This kind of clone leaves what it learns to the original.
+            let path = self.follow(route, matcher.clone(), thought.clone(), text_close, limit);
+            path.map_or(usize::MAX, |path| path.len())
+        };
+        match length(Route::Marks) < length(Route::Words) {
+            true => Route::Marks,
+            false => Route::Words,
+        }
+    }
+
     /// Tokens, one after the other, with which the text is complete; `None` when none are found
     /// among the first `limit`.
-    pub fn find(
+    fn find(
         &self,
+        first: Route,
+        matcher: &Matcher,
+        thought: &Thought,
+        text_close: &[u32],
+        limit: usize,
+    ) -> Option<(Route, VecDeque<u32>)> {
+        [first, first.other()].into_iter().find_map(|route| {
+            let path = self.follow(route, matcher.clone(), thought.clone(), text_close, limit)?;
+            Some((route, path))
+        })
+    }
+
+    fn follow(
+        &self,
+        route: Route,
         mut matcher: Matcher,
         mut thought: Thought,
         text_close: &[u32],
@@ -165,13 +257,16 @@ impl EndingTable {
                 }
                 None => {
                     let mask = matcher.compute_mask().ok()?;
-                    if run == Some(Kind::Quote) && self.is_free_text(|id| mask.is_allowed(id)) {
-                        // A quote did not end it: the text has no quotes around it.
+                    // A quote did not end it: the text has no quotes around it.
+                    let unquoted =
+                        run == Some(Kind::Quote) && self.is_free_text(|id| mask.is_allowed(id));
+                    // It may be too short to end.
+                    if unquoted && matcher.validate_tokens(text_close).ok()? == text_close.len() {
                         closing.extend(text_close);
                     }
                     match closing.pop_front() {
                         Some(id) => id,
-                        None => self.best(&mask, run)?,
+                        None => self.best(&mask, run, route)?,
                     }
                 }
             };
@@ -183,12 +278,21 @@ impl EndingTable {
     }
 }
 
+fn is_set(mask: &[u32], id: u32) -> bool {
+    mask[id as usize / 32] >> (id % 32) & 1 != 0
+}
+
+fn count(mask: &[u32]) -> u32 {
+    mask.iter().map(|word| word.count_ones()).sum()
+}
+
 /// Watches that a text can end within its limit.
 #[derive(Clone)]
 pub struct Ending {
     table: Arc<EndingTable>,
     /// What ends free text that has no quotes around it.
     text_close: Arc<[u32]>,
+    route: Route,
     /// Tokens that may still come.
     remaining: usize,
     /// An end is looked for when no more than so many remain.
@@ -197,17 +301,29 @@ pub struct Ending {
     zone: usize,
     /// How the text would end from here, where that is known.
     path: Option<VecDeque<u32>>,
+    /// The same behind other tokens that may come next.
+    choices: Vec<(u32, VecDeque<u32>)>,
+    /// What is left of `CHOICE_EFFORT`.
+    effort: usize,
 }
 
 impl Ending {
-    pub fn new(table: Arc<EndingTable>, text_close: Arc<[u32]>, limit: usize) -> Self {
+    pub fn new(
+        table: Arc<EndingTable>,
+        text_close: Arc<[u32]>,
+        route: Route,
+        limit: usize,
+    ) -> Self {
         Self {
             table,
             text_close,
+            route,
             remaining: limit,
             next_look: HORIZON,
             zone: 0,
             path: None,
+            choices: Vec::new(),
+            effort: CHOICE_EFFORT,
         }
     }
 
@@ -215,29 +331,38 @@ impl Ending {
         self.remaining = self.remaining.saturating_sub(1);
         let followed = self.path.as_mut().and_then(VecDeque::pop_front);
         if followed != Some(id) {
-            self.path = None;
+            let chosen = self.choices.drain(..).find(|(choice, _)| *choice == id);
+            self.path = chosen.map(|(_, path)| path);
         }
+        self.choices.clear();
     }
 
     pub fn rollback(&mut self, count: usize) {
         self.remaining += count;
         self.next_look = HORIZON;
         self.path = None;
+        self.choices.clear();
     }
 
     /// Takes from the mask what would leave no room to end the text. Where there is no room already,
     /// or no end is found, the mask stays as it is.
     pub fn narrow(&mut self, matcher: &Matcher, thought: &Thought, mask: &mut [u32]) {
+        self.choices.clear();
         if self.remaining > self.next_look {
             return;
         }
         if self.path.is_none() {
-            self.path = self.table.find(
-                matcher.deep_clone(),
-                thought.clone(),
+            let found = self.table.find(
+                self.route,
+                matcher,
+                thought,
                 &self.text_close,
                 self.remaining,
             );
+            if let Some((route, path)) = found {
+                self.route = route;
+                self.path = Some(path);
+            }
         }
         let Some(path) = &self.path else {
             self.next_look = self.remaining / 2;
@@ -250,10 +375,16 @@ impl Ending {
         if self.zone == 0 {
             self.zone = length + MARGIN + 4 * self.text_close.len();
         }
+        let free = self.table.is_free_text(|id| is_set(mask, id));
+        let may_end = !free && self.table.end_tokens.contains(&next);
         // Where text has no quotes, the next optional part may begin with any token.
         let slack = SLACK + 4 * self.text_close.len();
         let zoned = self.remaining <= length + self.zone;
-        if self.remaining <= length + slack || zoned && self.may_end(mask, next) {
+        let structure = !free && !may_end && !self.table.is_digit(next);
+        let near = self.remaining <= length + self.zone.max(CHOICE_ZONE);
+        if structure && near && self.effort > 0 && count(mask) <= MOST_CHOICES {
+            self.try_choices(matcher, thought, mask, next);
+        } else if self.remaining <= length + slack || zoned && may_end {
             mask.fill(0);
             mask[next as usize / 32] = 1 << (next % 32);
         } else if zoned {
@@ -266,15 +397,47 @@ impl Ending {
         }
     }
 
-    /// The text is complete, so that what follows would be a further part, unless it is free text.
-    fn may_end(&self, mask: &[u32], next: u32) -> bool {
-        let allowed = |id: u32| mask[id as usize / 32] >> (id % 32) & 1 != 0;
-        self.table.end_tokens.contains(&next) && !self.table.is_free_text(allowed)
+    /// Takes those from the mask after which the text would not be complete in time; `next` is not one
+    /// of them.
+    fn try_choices(&mut self, matcher: &Matcher, thought: &Thought, mask: &mut [u32], next: u32) {
+        for (index, bits) in mask.iter_mut().enumerate() {
+            let mut rest = *bits;
+            while rest != 0 {
+                let bit = rest.trailing_zeros();
+                rest &= rest - 1;
+                let id = index as u32 * 32 + bit;
+                if id == next {
+                    continue;
+                }
+                match self.path_behind(matcher, thought, id) {
+                    Some(path) => self.choices.push((id, path)),
+                    None => *bits &= !(1 << bit),
+                }
+            }
+        }
+    }
+
+    /// The way to the end once the token has come, in what then remains.
+    fn path_behind(
+        &mut self,
+        matcher: &Matcher,
+        thought: &Thought,
+        id: u32,
+    ) -> Option<VecDeque<u32>> {
+        let (mut matcher, mut thought) = (matcher.clone(), thought.clone());
+        matcher.consume_token(id).ok()?;
+        thought.commit(id);
+        let limit = self.remaining - 1;
+        let path = self
+            .table
+            .follow(self.route, matcher, thought, &self.text_close, limit);
+        let gone = path.as_ref().map_or(limit, VecDeque::len);
+        self.effort = self.effort.saturating_sub(gone);
+        path
     }
 
     fn leave_out_openings(&self, mask: &mut [u32], kept: u32) {
-        let allowed = |id: u32| mask[id as usize / 32] >> (id % 32) & 1 != 0;
-        let free = self.table.is_free_text(allowed);
+        let free = self.table.is_free_text(|id| is_set(mask, id));
         for (index, bits) in mask.iter_mut().enumerate() {
             let mut rest = *bits;
             while rest != 0 {

@@ -76,6 +76,15 @@ impl GrammarVocabulary {
         self.factory.tok_env().tokenize_bytes(text.as_bytes())
     }
 
+    /// The same, special tokens that stand in it apart.
+    pub fn tokenize_markup(&self, text: &str) -> Vec<u32> {
+        let recognised = self.tokenizer.encode(text, SpecialTokens::Recognise);
+        match recognised {
+            Ok(ids) if ids.iter().any(|id| self.tokenizer.is_special(*id)) => ids,
+            _ => self.tokenize(text),
+        }
+    }
+
     pub fn ending_table(&self) -> Arc<EndingTable> {
         Arc::clone(&self.endings)
     }
