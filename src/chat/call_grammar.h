@@ -1,16 +1,12 @@
 #pragma once
 
-#include <functional>
 #include <string>
-#include <string_view>
 
+#include "chat/call_markup.h"
 #include "chat/dialect.h"
 #include "chat/tool_set.h"
 
 namespace espalier::chat {
-
-/// How a Lark grammar writes a piece of the model's markup: a special token or a quoted string.
-using MarkupReference = std::function<std::string(std::string_view)>;
 
 /// What a forced answer may hold.
 struct CallGrammarOptions {
@@ -18,11 +14,14 @@ struct CallGrammarOptions {
   bool parallel = true;   // several calls
 };
 
-/// What ends an argument without quotes in the dialect's grammar; empty where they all have some.
+/// What ends free text without quotes, an argument or a thought, in the dialect's grammar; empty
+/// where it has none.
 std::string argument_close(const Dialect& dialect);
 
-/// A Lark grammar (llguidance's) of answers that are calls of the tools in this dialect, each with
-/// arguments that fulfil the tool's schema, and nothing else.
+/// A Lark grammar (llguidance's, with `%string`) of answers that are calls of the tools in this
+/// dialect, each of which the dialect's parser reads as arguments that fulfil the tool's schema,
+/// and nothing else. Throws `RequestError` 400 naming the keyword or name that the dialect has no
+/// form for.
 std::string call_grammar(const Dialect& dialect, const ToolSet& tools,
                          const CallGrammarOptions& options, const MarkupReference& reference);
 

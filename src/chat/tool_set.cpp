@@ -98,10 +98,30 @@ std::optional<std::string> structured(std::string_view text) {
   return json && Json::accept(*json) ? json : std::nullopt;
 }
 
+/// Takes digits from the front; false when there are none.
+bool take_digits(std::string_view& text) {
+  const std::size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
+  text.remove_prefix(count);
+  return count > 0;
+}
+
+/// A number of any size as JSON writes it.
 bool is_number(std::string_view text) {
-  return !text.empty() &&
-         (text.front() == '-' || std::isdigit(static_cast<unsigned char>(text.front())) != 0) &&
-         Json::accept(text);
+  if (text.starts_with('-')) text.remove_prefix(1);
+  if (text.size() > 1 && text[0] == '0' && std::isdigit(static_cast<unsigned char>(text[1])) != 0) {
+    return false;
+  }
+  if (!take_digits(text)) return false;
+  if (text.starts_with('.')) {
+    text.remove_prefix(1);
+    if (!take_digits(text)) return false;
+  }
+  if (text.starts_with('e') || text.starts_with('E')) {
+    text.remove_prefix(1);
+    if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
+    if (!take_digits(text)) return false;
+  }
+  return text.empty();
 }
 
 }  // namespace

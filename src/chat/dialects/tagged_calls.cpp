@@ -132,6 +132,10 @@ class TaggedCalls : public CallSyntax {
   Task<bool> parse_value(ParseContext& context, const ValueTypes& types) const {
     TextCursor& in = context.in;
     if (form_.line_around_value) co_await in.take("\n");
+    if (!types.known || types.object || types.array) {
+      const bool taken = co_await parse_structure(context, types);
+      if (taken) co_return true;
+    }
     const bool cdata = co_await in.take(cdata_open);
     const std::vector<std::string>& ends = cdata ? cdata_ends_ : ends_;
     const bool as_string = cdata || (types.known && types.only_string());
@@ -153,6 +157,33 @@ class TaggedCalls : public CallSyntax {
     }
     context.out.arguments(as_string ? "\"" : typed_json(value, types));
     if (ends[end].ends_with(form_.value_ends.front())) in.advance(ends[end].size());
+    co_return true;
+  }
+
+  /// A whole object or array with the value's end behind it, which may also stand in its strings.
+  /// False, nothing taken, when there is none.
+  Task<bool> parse_structure(ParseContext& context, const ValueTypes& types) const {
+    static const std::vector<std::string> no_stops;
+    TextCursor& in = context.in;
+    const std::size_t place = in.position();
+    co_await in.take_space();
+    const char first = co_await in.peek();
+    std::string value;
+    std::size_t end = TextCursor::none;
+    if (first == '{' || first == '[') {
+      const TextSink sink = [&value](std::string_view text) { value += text; };
+      const bool whole = co_await copy_literal(in, LiteralSyntax::json, no_stops, sink);
+      if (whole && nlohmann::json::accept(value)) {
+        co_await in.take_space();
+        end = co_await in.at_any(form_.value_ends);
+      }
+    }
+    if (end != 0) {
+      in.rewind(place);
+      co_return false;
+    }
+    context.out.arguments(typed_json(value, types));
+    in.advance(form_.value_ends.front().size());
     co_return true;
   }
 

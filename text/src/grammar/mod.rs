@@ -9,6 +9,7 @@ mod schema;
 mod schema_formats;
 mod schema_rewrite;
 mod schema_rules;
+mod schema_text;
 mod schema_unions;
 mod thought;
 pub mod vocabulary;

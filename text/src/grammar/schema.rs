@@ -232,7 +232,7 @@ fn check_free_properties(keywords: &Keywords, pointer: &str) -> Result<(), TextE
     Ok(())
 }
 
-fn make_count(keyword: &str, value: &mut Json, path: &str) -> Result<(), TextError> {
+pub(super) fn make_count(keyword: &str, value: &mut Json, path: &str) -> Result<(), TextError> {
     let refused = || wrong_type(keyword, path, "a whole number of at least 0");
     let number = value.as_f64().ok_or_else(refused)?;
     if number.fract() != 0.0 || !(0.0..=f64::from(u32::MAX)).contains(&number) {
