@@ -9,6 +9,7 @@
 #include "arrays/safetensors.h"
 #include "base/error.h"
 #include "memory_file.h"
+#include "quantization/mxfp4_blocks.h"
 #include "quantization/stored_matrix.h"
 
 namespace {
@@ -45,7 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   schemes.scale_block = {16, 32};
   const espalier::fuzz::MemoryFile input(data + 3, size - 3);
   try {
-    const auto file = espalier::arrays::open_safetensors(input.path());
+    const auto file =
+        espalier::quantization::name_mxfp4_as_mlx(espalier::arrays::open_safetensors(input.path()));
     std::set<std::string> modules;
     for (const auto& tensor : file->tensors()) {
       modules.insert(tensor.name.substr(0, tensor.name.find('.')));

@@ -19,11 +19,11 @@ std::string mlx_stack(const layers::WeightReader& weights, const std::string& pr
   return {};
 }
 
-void use_layout(Descriptor& descriptor, ExpertsDescriptor::Layout layout) {
+void use_stacks(Descriptor& descriptor, ExpertsDescriptor::GateUp gate_up) {
   for (LayerDescriptor& layer : descriptor.layers) {
     if (ExpertsDescriptor* experts = layer.experts(); experts != nullptr) {
-      experts->layout = layout;
-      experts->gate_up = ExpertsDescriptor::GateUp::halves;
+      experts->layout = ExpertsDescriptor::Layout::stacked;
+      experts->gate_up = gate_up;
     }
   }
 }
@@ -45,13 +45,18 @@ void use_stacked_experts(Descriptor& descriptor, const layers::WeightReader& wei
       names.down = stack + "down_proj";
       names.suffix = ".weight";
       names.bias_suffix = ".bias";
-      use_layout(descriptor, ExpertsDescriptor::Layout::stacked);
+      use_stacks(descriptor, ExpertsDescriptor::GateUp::halves);
     } else if (experts->layout == ExpertsDescriptor::Layout::each && experts->gated &&
                weights.contains(prefix + part + ".experts.gate_up_proj")) {
       names.input = {part + ".experts.gate_up_proj"};
       names.down = part + ".experts.down_proj";
       names.suffix = "";
-      use_layout(descriptor, ExpertsDescriptor::Layout::stacked);
+      use_stacks(descriptor, ExpertsDescriptor::GateUp::halves);
+    } else if (experts->layout == ExpertsDescriptor::Layout::transposed &&
+               weights.contains(prefix + part + ".experts.gate_up_proj.weight")) {
+      // Codes lie along the inputs, unlike gpt-oss's plain numbers.
+      names.suffix = ".weight";
+      use_stacks(descriptor, experts->gate_up);
     }
     return;
   }

@@ -22,6 +22,7 @@
 #include "models/registry.h"
 #include "models/tensor_prefix.h"
 #include "models/weight_schemes.h"
+#include "quantization/mxfp4_blocks.h"
 
 namespace espalier::models {
 namespace {
@@ -121,7 +122,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadO
                             ": the model gives embeddings or scores; it generates no text.");
     }
     settings.schemes.trellis_contract = options.trellis;
-    layers::WeightReader weights(std::move(tensors), std::move(settings.schemes));
+    layers::WeightReader weights(quantization::name_mxfp4_as_mlx(std::move(tensors)),
+                                 std::move(settings.schemes));
     return build(std::move(settings.descriptor), weights, settings.dtype, options);
   }
   const std::shared_ptr<const arrays::GgufFile> file = arrays::GgufFile::open(path);

@@ -218,6 +218,9 @@ WeightSchemes read_hugging_face(const ConfigReader& config) {
   if (method == "compressed-tensors") {
     return read_compressed(config);
   }
+  if (method == "mxfp4") {
+    return {};  // gpt-oss; its tensors say everything
+  }
   if (method == "bitsandbytes") {
     return {.method = WeightSchemes::Method::bitsandbytes};
   }
