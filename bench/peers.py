@@ -11,6 +11,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -99,8 +100,11 @@ def in_turns(case: Case, pairs: int, measure) -> Case:
 
 def bench_cases(programs: Programs, options: argparse.Namespace) -> list[Case]:
     gen = 32 if options.quick else 128
-    plan = [(f"prefill {n}", n, 0, 0) for n in (64, 512, 2048)]
-    plan += [(f"decode {gen} at depth {d}", 0, gen, d) for d in (0, 2048, 7936 - gen)]
+    prompts, depths = (64, 512, 2048), (0, 2048, 7936 - gen)
+    if options.formats:
+        prompts, depths = (512,), (0,)
+    plan = [(f"prefill {n}", n, 0, 0) for n in prompts]
+    plan += [(f"decode {gen} at depth {d}", 0, gen, d) for d in depths]
     cases = []
     for name, prompt, count, depth in plan:
         # The deepest case takes the peer most of a minute each time.
@@ -198,10 +202,28 @@ def measure_model(binaries: Path, options: argparse.Namespace, model: str) -> di
     if options.text:
         cases.append(perplexity_case(programs, options.text))
     print(f"\n{busy_share(cases)}")
-    size = Path(model).stat().st_size
-    return {"model": Path(model).name, "bytes": size,
+    return record_of(Path(model), cases)
+
+
+def record_of(model: Path, cases: list[Case]) -> dict:
+    return {"model": model.name, "bytes": model.stat().st_size,
             "cases": [{"name": case.name, "unit": case.unit, "samples": case.samples,
                        "ratio": case.ratio()} for case in cases]}
+
+
+def measure_formats(binaries: Path, options: argparse.Namespace) -> list[dict]:
+    """Prefill and decoding alone, on each model in each of the wanted GGUF types."""
+    models = []
+    for model in options.model:
+        for name in options.formats.split(","):
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / f"{Path(model).stem}-as-{name}.gguf"
+                run([OURS, "convert", "--model", model, "--output", path, "--gguf", name])
+                programs = Programs(binaries, options, str(path))
+                print(f"\n{path.name}\n\n| Case | Espalier | llama.cpp | Ratio |\n"
+                      "|---|---|---|---|", flush=True)
+                models.append(record_of(path, bench_cases(programs, options)))
+    return models
 
 
 def parse_options() -> argparse.Namespace:
@@ -214,6 +236,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--flash-attention", type=int, choices=(0, 1), default=1,
                         help="the peer's setting")
+    parser.add_argument("--formats", metavar="TYPE,...",
+                        help="convert each model to these GGUF types (Q4_0,Q4_K,Q6_K,Q8_0,IQ4_XS)"
+                        " and measure prefill of 512 tokens and decoding alone")
     parser.add_argument("--text", help="also compare the perplexity of this file")
     parser.add_argument("--peer", type=Path, help="folder with the peer's programs already built")
     parser.add_argument("--build-only", action="store_true", help="only fetch and build the peer")
@@ -238,7 +263,8 @@ def main() -> None:
               "processor": processor(), "threads": options.threads, "limits": limits,
               "peer": f"llama.cpp of llama-cpp-python {VERSION}",
               "flash_attention": options.flash_attention,
-              "models": [measure_model(binaries, options, model) for model in options.model]}
+              "models": measure_formats(binaries, options) if options.formats else
+                        [measure_model(binaries, options, model) for model in options.model]}
     results = ROOT / "bench" / "results"
     results.mkdir(parents=True, exist_ok=True)
     path = results / f"peers-{now:%Y%m%d-%H%M%S}.json"
