@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -9,6 +10,11 @@
 
 namespace espalier::models {
 namespace {
+
+/// Each layer is described in memory before any tensor shows whether it is there.
+constexpr std::array<std::string_view, 3> layer_counts = {"num_hidden_layers", "n_layers",
+                                                          "n_layer"};
+constexpr int most_layers = 10'000;
 
 using nlohmann::json;
 
@@ -162,6 +168,9 @@ int ConfigReader::integer(std::string_view key, std::optional<int> fallback) con
   if (!value->is_number_integer() || *value < 0 || *value > std::numeric_limits<int>::max()) {
     fail(key, "is " + value->dump() + ", expected a whole number");
   }
+  if (std::ranges::find(layer_counts, key) != layer_counts.end() && *value > most_layers) {
+    fail(key, "is " + value->dump() + ", more layers than a model can have");
+  }
   return value->get<int>();
 }
 
@@ -188,7 +197,11 @@ double ConfigReader::number(std::string_view key, std::optional<double> fallback
   if (!value->is_number()) {
     fail(key, "is " + value->dump() + ", expected a number");
   }
-  return value->get<double>();
+  const auto number = value->get<double>();
+  if (std::isfinite(number) && std::abs(number) > std::numeric_limits<float>::max()) {
+    fail(key, "is " + value->dump() + ", more than the f32 numbers that models compute with");
+  }
+  return number;
 }
 
 bool ConfigReader::boolean(std::string_view key, std::optional<bool> fallback) const {

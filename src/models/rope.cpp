@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
 #include <utility>
+
+#include "base/error.h"
 
 namespace espalier::models {
 namespace {
@@ -139,6 +142,20 @@ std::vector<double> yarn_frequencies(std::vector<double> frequencies, const Yarn
   return frequencies;
 }
 
+/// Heads are far smaller.
+constexpr int most_dims = 1 << 16;
+
+/// Refuses what frequencies cannot be computed from.
+const RopeSettings& checked(const RopeSettings& settings, const ConfigReader& config) {
+  if (!(settings.theta > 0) || !std::isfinite(settings.theta)) {
+    config.fail("rope_theta", "is no positive number");
+  }
+  if (!(settings.partial >= 0 && settings.partial <= 1)) {
+    config.fail("partial_rotary_factor", "is not between 0 and 1");
+  }
+  return settings;
+}
+
 }  // namespace
 
 RopeSettings read_rope(const ConfigReader& config, std::string_view layer_type,
@@ -154,13 +171,13 @@ RopeSettings read_rope(const ConfigReader& config, std::string_view layer_type,
     read_scaling(config, *rope, settings);
     // Says the same again for older readers.
     config.ignore_all("rope_scaling");
-    return settings;
+    return checked(settings, config);
   }
   settings.theta = config.number("rope_theta", default_theta);
   if (const std::optional<ConfigReader> rope = config.object("rope_scaling")) {
     read_scaling(config, *rope, settings);
   }
-  return settings;
+  return checked(settings, config);
 }
 
 RopeSettings read_rope(const GgufReader& file, int head_dim, double default_theta) {
@@ -193,6 +210,10 @@ RopeSettings read_rope(const GgufReader& file, int head_dim, double default_thet
 }
 
 RopeDescriptor make_rope(const RopeSettings& settings, int dims, bool interleaved) {
+  if (dims < 0 || dims > most_dims) {
+    throw base::LoadError("rotary embedding of " + std::to_string(dims) +
+                          " elements of a head cannot be computed.");
+  }
   const double theta =
       settings.theta * std::pow(settings.theta_alpha, static_cast<double>(dims) / (dims - 2));
   // An odd number of elements rounds up, as it does in the reference.
@@ -216,8 +237,13 @@ RopeDescriptor make_rope(const RopeSettings& settings, int dims, bool interleave
                    magnitude = rope.magnitude.value_or(yarn_magnitude(rope.factor));
                  },
                  [&](const FactorsRope& rope) {
+                   if (rope.factors.size() < frequencies.size()) {
+                     throw base::LoadError("rotary embedding has " +
+                                           std::to_string(rope.factors.size()) + " factors for " +
+                                           std::to_string(frequencies.size()) + " frequencies.");
+                   }
                    for (std::size_t i = 0; i < frequencies.size(); ++i) {
-                     frequencies[i] /= rope.factors.at(i);
+                     frequencies[i] /= rope.factors[i];
                    }
                    magnitude = rope.magnitude;
                  },
@@ -228,6 +254,11 @@ RopeDescriptor make_rope(const RopeSettings& settings, int dims, bool interleave
                    }
                  }},
       settings.scaling);
+  if (!std::isfinite(magnitude) || !std::ranges::all_of(frequencies, [](double frequency) {
+        return std::isfinite(static_cast<float>(frequency));
+      })) {
+    throw base::LoadError("the settings of rotary embedding give frequencies that are no numbers.");
+  }
   return {.dims = 2 * static_cast<int>(frequencies.size()),
           .interleaved = interleaved,
           .inv_freq = {frequencies.begin(), frequencies.end()},
