@@ -5,6 +5,7 @@ ref.safetensors: input_ids of two texts, and what the model makes of them, each 
 float32.
 """
 
+import copy
 import json
 import sys
 from pathlib import Path
@@ -74,10 +75,11 @@ def models() -> dict[str, torch.nn.Module]:
 
 
 def perturb(model: torch.nn.Module) -> None:
-    """So that a dropped norm or bias shows."""
+    """So that a dropped norm or bias shows; rounded, which rotary frequencies must not be."""
     for parameter in model.parameters():
         spread = 0.3 if parameter.dim() == 1 else 0.2
         parameter.data += spread * torch.randn_like(parameter)
+        parameter.data = parameter.data.bfloat16().float()
 
 
 def reference(model: torch.nn.Module, ids: torch.Tensor) -> torch.Tensor:
@@ -96,8 +98,7 @@ def main() -> None:
         model.eval()
         perturb(model)
         folder = root / name
-        model.to(torch.bfloat16).save_pretrained(folder)
-        model.to(torch.float32)
+        copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder)
         for extra in folder.glob("generation_config.json"):
             extra.unlink()
         texts = [torch.randint(4, SIZES["vocab_size"], (length,)) for length in (21, 9)]
