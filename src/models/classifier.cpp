@@ -35,6 +35,10 @@ std::optional<ClassifierDescriptor> read_classifier(const ConfigReader& config) 
                                 .labels = labels};
   }
   if (family == "modernbert") {
+    const std::string activation = config.string("classifier_activation", "gelu");
+    if (activation != "gelu") {
+      config.fail("classifier_activation", "is '" + activation + "', which is not supported");
+    }
     return ClassifierDescriptor{.pooling = config.string("classifier_pooling", "cls") == "mean"
                                                ? Pooling::mean
                                                : Pooling::first,

@@ -185,6 +185,8 @@ Descriptor read_gpt_neo(ConfigReader& config) {
     attention.window = slides ? config.integer("window_size", 256) : 0;
   }
   config.ignore_all("attention_types");
+  config.ignore("embed_dropout");
+  config.ignore("resid_dropout");
   return decoder;
 }
 

@@ -90,6 +90,11 @@ Descriptor read_granite_swa(ConfigReader& config) {
 
 Descriptor read_granitemoe_swa(ConfigReader& config) {
   Descriptor decoder = read_granitemoe(config);
+  ExpertNames& names = decoder.names.experts;
+  names.router = "block_sparse_moe.router";
+  names.input = {"block_sparse_moe.experts.gate_up_proj"};
+  names.down = "block_sparse_moe.experts.down_proj";
+  names.suffix = "";
   set_windows_and_sinks(config, decoder);
   return decoder;
 }
