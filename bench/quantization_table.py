@@ -1,10 +1,10 @@
 """What trellis codes and affine weights of as many bits do to a model: perplexity, and the
 divergence of its distributions from the unquantized model's. Only the matrices that can be coded
-differ; all others are affine of 8 bits in both. Affine weights have no setting of exactly as many
-bits, so their figures are interpolated between the nearest settings (linearly in the bits, the
-logarithm of the divergence, the perplexity). `--variants "" "--rotate 42"` measures trellis codes
-with these options of `convert` against the same affine weights. What `--work` holds already is not
-measured again."""
+differ; all others are affine of `--rest` bits in both. Affine weights have no setting of exactly
+as many bits, so their figures are interpolated between the nearest settings (linearly in the bits,
+the logarithm of the divergence, the perplexity). `--variants "" "--rotate 42"` measures trellis
+codes with these options of `convert` against the same affine weights. What `--work` holds already
+is not measured again."""
 
 import argparse
 import json
@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-REST = ("--quantize", "affine", "--bits", "8", "--group", "64")
 AFFINE = ((2, 64), (2, 32), (3, 128), (3, 64), (3, 32), (4, 128), (4, 64), (4, 32))
 AFFINE_SCALE_BITS = 32  # a scale and a bias of 16 bits each
 MARGIN = 0.6  # affine settings further from the bits of all codes are not measured
@@ -82,6 +81,7 @@ class Table:
     def __init__(self, options: argparse.Namespace):
         self.options, self.work = options, options.work
         self.work.mkdir(parents=True, exist_ok=True)
+        self.rest = ("--quantize", "affine", "--bits", str(options.rest), "--group", "64")
         self.ids = self.work / "ids.json"
         token_rows(options, self.ids)
         self.kept = self.work / "results.json"
@@ -130,7 +130,7 @@ class Table:
         name = " ".join(["trellis", bits, *variant.split()])
         if found := self.find(name):
             return found
-        path = self.convert("trellis", *REST, "--trellis", bits, *variant.split())
+        path = self.convert("trellis", *self.rest, "--trellis", bits, *variant.split())
         settings = json.loads((path / "config.json").read_text())["quantization"]
         coded = {name: value for name, value in settings.items()
                  if isinstance(value, dict) and value.get("mode") == "trellis"}
@@ -152,7 +152,7 @@ class Table:
         if found := self.find(name):
             return found[0]
         rules = [word for layer in layers for word in ("--rule", f"{layer}=affine:{bits}:{group}")]
-        path = self.convert("affine", *REST, *rules)
+        path = self.convert("affine", *self.rest, *rules)
         return self.measure(name, bits + AFFINE_SCALE_BITS / group, path, layers)
 
 
@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--bits", nargs="+", default=["4", "3.5", "3"])
+    parser.add_argument("--rest", type=int, default=8, help="bits of what is not coded")
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--work", type=Path, default=Path("/tmp/espalier-quantization"))
