@@ -132,16 +132,16 @@ class Table:
             return found
         path = self.convert("trellis", *self.rest, "--trellis", bits, *variant.split())
         settings = json.loads((path / "config.json").read_text())["quantization"]
-        coded = {name: value for name, value in settings.items()
+        coded = {layer: value for layer, value in settings.items()
                  if isinstance(value, dict) and value.get("mode") == "trellis"}
         weights = scales = 0
         with (path / "model.safetensors").open("rb") as file:
             entries = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        for name in coded:
-            rows, words = entries[f"{name}.weight"]["shape"]
+        for layer, settings in coded.items():
+            rows, words = entries[f"{layer}.weight"]["shape"]
             weights += rows * words * 32
             scales += rows * 16
-            along_inputs = coded[name]["trellis"]["axis"] == 1
+            along_inputs = settings["trellis"]["axis"] == 1
             self.inputs.add(round(words * 32 / float(bits)) if along_inputs else rows)
         values = weights / float(bits)
         layers = list(coded)
