@@ -39,7 +39,9 @@ bool goes_along(const fs::path& file) {
   constexpr std::array<std::string_view, 7> extensions = {".json", ".jinja", ".model",   ".txt",
                                                           ".py",   ".md",    ".tiktoken"};
   const std::string name = file.filename().string();
-  if (name == "config.json" || name.ends_with(".index.json")) return false;
+  if (name == "config.json" || name == "params.json" || name.ends_with(".index.json")) {
+    return false;  // written anew, or about names that the output does not have
+  }
   return name.starts_with("LICENSE") ||
          std::ranges::find(extensions, file.extension().string()) != extensions.end();
 }
@@ -171,7 +173,7 @@ ConvertReport to_folder(const Source& source, const ConvertOptions& options) {
   StreamControl control = stream_control(options, report.values);
   if (options.calibration) control.moments = moments_source(source, options, plan.tensors);
   control.noted = [&](std::string note) { report.notes.push_back(std::move(note)); };
-  write_safetensors(plan.tensors, control, staging.path());
+  write_safetensors(plan.tensors, control, options.shard_bytes, staging.path());
   staging.publish();
   if (control.coded) control.coded->remove();
   return report;

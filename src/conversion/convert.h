@@ -40,6 +40,7 @@ struct ConvertOptions {
   std::vector<Rule> rules;
   /// Chosen for single layers before the rules; by layer name.
   std::map<std::string, quantization::MlxFormat> layers;
+  std::uint64_t shard_bytes = 5'000'000'000;  // what Hugging Face's tools cut checkpoints into
   base::CancellationToken cancelled;
   std::function<void(int done, int total)> progress = {};  // megavalues
 };

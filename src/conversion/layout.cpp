@@ -38,44 +38,50 @@ constexpr std::array layouts = {
            .four_norms = true},
 };
 
-/// A name in both containers, without `.weight` and `.bias`.
-struct NamePair {
+/// A name in each way of naming, without `.weight` and `.bias`; empty where there is none.
+struct Names {
   std::string_view hugging_face;
   std::string_view gguf;
+  std::string_view original = {};  // Meta's and Mistral's own
 };
 
 constexpr std::array root_names = {
-    NamePair{"model.embed_tokens", "token_embd"},
-    NamePair{"model.norm", "output_norm"},
-    NamePair{"lm_head", "output"},
+    Names{"model.embed_tokens", "token_embd", "tok_embeddings"},
+    Names{"model.norm", "output_norm", "norm"},
+    Names{"lm_head", "output", "output"},
 };
 
 constexpr std::array layer_names = {
-    NamePair{"self_attn.q_proj", "attn_q"},      NamePair{"self_attn.k_proj", "attn_k"},
-    NamePair{"self_attn.v_proj", "attn_v"},      NamePair{"self_attn.o_proj", "attn_output"},
-    NamePair{"self_attn.q_norm", "attn_q_norm"}, NamePair{"self_attn.k_norm", "attn_k_norm"},
-    NamePair{"mlp.gate_proj", "ffn_gate"},       NamePair{"mlp.up_proj", "ffn_up"},
-    NamePair{"mlp.down_proj", "ffn_down"},       NamePair{"input_layernorm", "attn_norm"},
+    Names{"self_attn.q_proj", "attn_q", "attention.wq"},
+    Names{"self_attn.k_proj", "attn_k", "attention.wk"},
+    Names{"self_attn.v_proj", "attn_v", "attention.wv"},
+    Names{"self_attn.o_proj", "attn_output", "attention.wo"},
+    Names{"self_attn.q_norm", "attn_q_norm"},
+    Names{"self_attn.k_norm", "attn_k_norm"},
+    Names{"mlp.gate_proj", "ffn_gate", "feed_forward.w1"},
+    Names{"mlp.up_proj", "ffn_up", "feed_forward.w3"},
+    Names{"mlp.down_proj", "ffn_down", "feed_forward.w2"},
+    Names{"input_layernorm", "attn_norm", "attention_norm"},
 };
 
-constexpr std::array two_norm_names = {NamePair{"post_attention_layernorm", "ffn_norm"}};
+constexpr std::array two_norm_names = {Names{"post_attention_layernorm", "ffn_norm", "ffn_norm"}};
 
 constexpr std::array four_norm_names = {
-    NamePair{"post_attention_layernorm", "post_attention_norm"},
-    NamePair{"pre_feedforward_layernorm", "ffn_norm"},
-    NamePair{"post_feedforward_layernorm", "post_ffw_norm"},
+    Names{"post_attention_layernorm", "post_attention_norm"},
+    Names{"pre_feedforward_layernorm", "ffn_norm"},
+    Names{"post_feedforward_layernorm", "post_ffw_norm"},
 };
 
-constexpr std::string_view hugging_face_layers = "model.layers.";
-constexpr std::string_view gguf_layers = "blk.";
+/// What stands before a layer's number.
+constexpr Names layers_prefix = {"model.layers.", "blk.", "layers."};
 
-using Member = std::string_view NamePair::*;
+using Member = std::string_view Names::*;
 
 template <typename Table>
 std::optional<std::string_view> translate(const Table& table, std::string_view name, Member from,
                                           Member to) {
   const auto found = std::ranges::find(table, name, from);
-  if (found == table.end()) return std::nullopt;
+  if (found == table.end() || name.empty()) return std::nullopt;
   return (*found).*to;
 }
 
@@ -85,8 +91,7 @@ std::optional<std::string> translate(const Layout& layout, const std::string& na
   if (dot == std::string::npos) return std::nullopt;
   const std::string suffix = name.substr(dot);
   const std::string stem = name.substr(0, dot);
-  const bool from_gguf = from == &NamePair::gguf;
-  const std::string_view layers = from_gguf ? gguf_layers : hugging_face_layers;
+  const std::string_view layers = layers_prefix.*from;
   if (suffix != ".weight" && suffix != ".bias") return std::nullopt;
   if (!stem.starts_with(layers)) {
     const auto root = translate(root_names, stem, from, to);
@@ -102,8 +107,8 @@ std::optional<std::string> translate(const Layout& layout, const std::string& na
                               : translate(two_norm_names, own, from, to);
   }
   if (!found) return std::nullopt;
-  return std::string(from_gguf ? hugging_face_layers : gguf_layers) +
-         stem.substr(layers.size(), end - layers.size()) + "." + std::string(*found) + suffix;
+  return std::string(layers_prefix.*to) + stem.substr(layers.size(), end - layers.size()) + "." +
+         std::string(*found) + suffix;
 }
 
 bool is_norm(const std::string& gguf_name) { return gguf_name.ends_with("norm.weight"); }
@@ -140,6 +145,23 @@ std::string joined() {
                         " has no name in the other container");
 }
 
+std::vector<SourceTensor> to_hugging_face(const Layout& layout, const HeadCounts& heads,
+                                          std::vector<SourceTensor> tensors,
+                                          const std::string& path, Member from) {
+  // The frequencies are in the configuration.
+  std::erase_if(tensors, [](const SourceTensor& tensor) {
+    return tensor.name() == "rope_freqs.weight" || tensor.name() == "rope.freqs";
+  });
+  for (SourceTensor& tensor : tensors) {
+    const auto name = translate(layout, tensor.name(), from, &Names::hugging_face);
+    const auto gguf = translate(layout, tensor.name(), from, &Names::gguf);
+    if (!name || !gguf) fail(path, tensor);
+    change(tensor, layout, heads, *gguf, false);
+    tensor.rename(*name);
+  }
+  return tensors;
+}
+
 }  // namespace
 
 const Layout* find_layout_of_model_type(std::string_view model_type) {
@@ -162,7 +184,7 @@ std::vector<SourceTensor> to_gguf_layout(const Layout& layout, const HeadCounts&
     return tensor.name().ends_with("rotary_emb.inv_freq");
   });
   for (SourceTensor& tensor : tensors) {
-    const auto name = translate(layout, tensor.name(), &NamePair::hugging_face, &NamePair::gguf);
+    const auto name = translate(layout, tensor.name(), &Names::hugging_face, &Names::gguf);
     if (!name) fail(path, tensor);
     change(tensor, layout, heads, *name, true);
     tensor.rename(*name);
@@ -173,16 +195,13 @@ std::vector<SourceTensor> to_gguf_layout(const Layout& layout, const HeadCounts&
 std::vector<SourceTensor> to_hugging_face_layout(const Layout& layout, const HeadCounts& heads,
                                                  std::vector<SourceTensor> tensors,
                                                  const std::string& path) {
-  // The frequencies are in the configuration.
-  std::erase_if(tensors,
-                [](const SourceTensor& tensor) { return tensor.name() == "rope_freqs.weight"; });
-  for (SourceTensor& tensor : tensors) {
-    const auto name = translate(layout, tensor.name(), &NamePair::gguf, &NamePair::hugging_face);
-    if (!name) fail(path, tensor);
-    change(tensor, layout, heads, tensor.name(), false);
-    tensor.rename(*name);
-  }
-  return tensors;
+  return to_hugging_face(layout, heads, std::move(tensors), path, &Names::gguf);
+}
+
+std::vector<SourceTensor> from_original_layout(const Layout& layout, const HeadCounts& heads,
+                                               std::vector<SourceTensor> tensors,
+                                               const std::string& path) {
+  return to_hugging_face(layout, heads, std::move(tensors), path, &Names::original);
 }
 
 }  // namespace espalier::conversion

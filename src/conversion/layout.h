@@ -44,4 +44,9 @@ std::vector<SourceTensor> to_hugging_face_layout(const Layout& layout, const Hea
                                                  std::vector<SourceTensor> tensors,
                                                  const std::string& path);
 
+/// The same for the names that Meta and Mistral give the tensors of their own checkpoints.
+std::vector<SourceTensor> from_original_layout(const Layout& layout, const HeadCounts& heads,
+                                               std::vector<SourceTensor> tensors,
+                                               const std::string& path);
+
 }  // namespace espalier::conversion

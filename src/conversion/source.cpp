@@ -9,6 +9,8 @@
 #include "arrays/tensor_index.h"
 #include "base/error.h"
 #include "conversion/scheme_tensors.h"
+#include "conversion/source_layouts.h"
+#include "quantization/mxfp4_blocks.h"
 #include "tokenizer/json_file.h"
 
 namespace espalier::conversion {
@@ -79,7 +81,10 @@ Settings take_quantization(ordered_json& config) {
     if (found->is_object()) settings.values = *found;
     settings.of_mlx =
         std::string_view(key) == "quantization" || !settings.values.contains("quant_method");
-    config.erase(found);
+    if (!settings.of_mlx && settings.values["quant_method"] == "mxfp4") {
+      settings = {.values = {{"mode", "mxfp4"}}};
+    }
+    config.erase(key);
   }
   return settings;
 }
@@ -141,17 +146,23 @@ Source open_source(const std::filesystem::path& path) {
     }
     return source;
   }
+  source.file = quantization::name_mxfp4_as_mlx(arrays::open_safetensors_folder(path));
+  if (is_original_layout(path)) {
+    add_folder_tensors(source, ordered_json::object());
+    use_hugging_face_layout(source);
+    return source;
+  }
   const auto config_path = path / "config.json";
   source.config = ordered_json::parse(tokenizer::read_text_file(config_path), nullptr, false);
   if (!source.config.is_object()) throw LoadError(config_path.string() + " is no JSON object");
   const Settings settings = take_quantization(source.config);
-  source.file = arrays::open_safetensors_folder(path);
   if (settings.of_mlx) {
     add_folder_tensors(source, settings.values);
   } else {
     add_scheme_tensors(source, settings.values);
   }
   mark_transposed(source);
+  part_packed_experts(source);
   return source;
 }
 

@@ -20,8 +20,8 @@ struct Source {
   std::vector<SourceTensor> tensors;  // in the order of the file, by its names
 };
 
-/// Opens a folder with config.json and safetensors (plain, or quantized by any known method), or a
-/// GGUF file.
+/// Opens a folder with config.json and safetensors (plain, or quantized by any known method), a
+/// folder with params.json in the makers' own layout, or a GGUF file.
 /// Throws `LoadError` for anything malformed and for weights quantized by a method that is not
 /// known, naming it.
 Source open_source(const std::filesystem::path& path);

@@ -124,8 +124,20 @@ void SourceTensor::reorder(const HeadOrder& order) {
   order_ = order;
 }
 
+void SourceTensor::keep_alternate(std::size_t axis, std::int64_t first) {
+  if (axis >= shape_.size() || shape_[axis] % 2 != 0) {
+    throw LoadError(file_->path() + ": tensor " + arrays::shown_name(name_) + " of shape " +
+                    arrays::to_string(shape_) + " does not part into two");
+  }
+  if (axis + 1 == shape_.size()) rows_ *= std::exchange(columns_, 1);
+  shape_[axis] /= 2;
+  rows_ /= 2;
+  first_row_ = first;
+  row_step_ = 2;
+}
+
 std::int64_t SourceTensor::stored_row(std::int64_t row) const {
-  if (order_.kind == HeadOrder::Kind::none) return row;
+  if (order_.kind == HeadOrder::Kind::none) return first_row_ + row * row_step_;
   const std::int64_t size = rows_ / order_.heads;
   const std::int64_t half = size / 2;
   const std::int64_t head = row / size;
@@ -151,17 +163,19 @@ void SourceTensor::read_stored(std::int64_t first_row, std::int64_t rows,
     const auto bytes =
         file_ == nullptr ? std::as_bytes(std::span(made_up_))
                                .subspan(size(first_row) * sizeof(float), size(rows) * sizeof(float))
-                         : part_rows(weight_, rows_, first_row, rows);
+                         : part_rows(weight_, stored_rows(), first_row, rows);
     quantization::dequantize(*type, bytes, values);
     return;
   }
   const auto& format = std::get<MlxFormat>(encoding_);
-  const auto codes = part_rows(weight_, rows_, first_row, rows);
+  const auto codes = part_rows(weight_, stored_rows(), first_row, rows);
   if (format.mode == MlxMode::affine) {
-    quantization::decode_affine(format, codes, part_values(*scales_, rows_, first_row, rows),
-                                part_values(*biases_, rows_, first_row, rows), values);
+    quantization::decode_affine(format, codes,
+                                part_values(*scales_, stored_rows(), first_row, rows),
+                                part_values(*biases_, stored_rows(), first_row, rows), values);
   } else {
-    quantization::decode_float(format, codes, part_rows(*scales_, rows_, first_row, rows), values);
+    quantization::decode_float(format, codes, part_rows(*scales_, stored_rows(), first_row, rows),
+                               values);
   }
 }
 
@@ -212,7 +226,7 @@ void SourceTensor::read_unfolded(std::int64_t first_row, std::int64_t rows,
                                  std::span<float> values) const {
   if (matrix_ != nullptr) {
     read_matrix(first_row, rows, values);
-  } else if (order_.kind == HeadOrder::Kind::none) {
+  } else if (order_.kind == HeadOrder::Kind::none && row_step_ == 1) {
     read_stored(first_row, rows, values);
   } else {
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -232,7 +246,7 @@ std::vector<const TensorView*> SourceTensor::parts() const {
 }
 
 std::span<const std::byte> SourceTensor::row_bytes(const TensorView& part, std::int64_t row) const {
-  return part_rows(part, rows_, stored_row(row), 1);
+  return part_rows(part, stored_rows(), stored_row(row), 1);
 }
 
 void SourceTensor::release(std::int64_t first_row, std::int64_t last_row) const {
@@ -246,7 +260,11 @@ void SourceTensor::release(std::int64_t first_row, std::int64_t last_row) const 
   }
   for (const TensorView* part : parts()) {
     // Only the bytes matter for this.
-    file_->release({{}, part->type, {}, part_rows(*part, rows_, first_row, last_row - first_row)});
+    file_->release({{},
+                    part->type,
+                    {},
+                    part_rows(*part, stored_rows(), first_row * row_step_,
+                              (last_row - first_row) * row_step_)});
   }
 }
 

@@ -65,6 +65,9 @@ class SourceTensor {
   void rename(std::string name) { name_ = std::move(name); }
   /// Throws `LoadError` when the rows do not divide into heads of even size.
   void reorder(const HeadOrder& order);
+  /// Keeps every second index of a dimension, from `first` on: one of two tensors whose rows take
+  /// turns. `axis` is the last dimension (of plain numbers) or the one before.
+  void keep_alternate(std::size_t axis, std::int64_t first);
   /// Adds a number to every value.
   void shift(float offset) { offset_ += offset; }
 
@@ -96,6 +99,7 @@ class SourceTensor {
   void read_unfolded(std::int64_t first_row, std::int64_t rows, std::span<float> values) const;
   /// All values, outputs rotated.
   std::vector<float> rotate_outputs() const;
+  std::int64_t stored_rows() const { return rows_ * row_step_; }
   void read_matrix(std::int64_t first_row, std::int64_t rows, std::span<float> values) const;
   void read_stored(std::int64_t first_row, std::int64_t rows, std::span<float> values) const;
 
@@ -111,6 +115,8 @@ class SourceTensor {
   std::optional<arrays::TensorView> biases_;
   std::shared_ptr<const quantization::StoredMatrix> matrix_;
   HeadOrder order_;
+  std::int64_t first_row_ = 0;
+  std::int64_t row_step_ = 1;
   float offset_ = 0;
   std::optional<Fold> fold_;
   /// While rows of a tensor whose outputs are rotated are read: all of them.

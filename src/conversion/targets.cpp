@@ -17,9 +17,6 @@ using kernels::TrellisFormat;
 using nlohmann::ordered_json;
 using quantization::MlxFormat;
 
-/// What Hugging Face's tools cut checkpoints into.
-constexpr std::uint64_t shard_bytes = 5'000'000'000;
-
 using Entries = std::vector<arrays::SafetensorsWriter::Entry>;
 
 /// The stored tensors of one planned tensor.
@@ -47,7 +44,7 @@ struct Shard {
   std::uint64_t bytes = 0;
 };
 
-std::vector<Shard> cut(const std::vector<PlannedTensor>& tensors) {
+std::vector<Shard> cut(const std::vector<PlannedTensor>& tensors, std::uint64_t shard_bytes) {
   std::vector<Shard> shards(1);
   for (const PlannedTensor& tensor : tensors) {
     const Entries entries = entries_of(tensor);
@@ -107,9 +104,9 @@ void add_trellis_settings(ordered_json& settings, const std::string& layer,
 }  // namespace
 
 void write_safetensors(const std::vector<PlannedTensor>& tensors, const StreamControl& control,
-                       const std::filesystem::path& folder) {
+                       std::uint64_t shard_bytes, const std::filesystem::path& folder) {
   const bool quantized = !quantization_settings(tensors).is_null();
-  const std::vector<Shard> shards = cut(tensors);
+  const std::vector<Shard> shards = cut(tensors, shard_bytes);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     arrays::SafetensorsWriter writer(folder / shard_name(i, shards.size()), shards[i].entries,
                                      {{"format", quantized ? "mlx" : "pt"}});

@@ -11,10 +11,10 @@
 
 namespace espalier::conversion {
 
-/// Writes the planned tensors into `folder` as one model.safetensors or several shards, with an
-/// index.
+/// Writes the planned tensors into `folder` as one model.safetensors, or as shards of at most
+/// `shard_bytes` (unless a tensor alone is larger) with an index.
 void write_safetensors(const std::vector<PlannedTensor>& tensors, const StreamControl& control,
-                       const std::filesystem::path& folder);
+                       std::uint64_t shard_bytes, const std::filesystem::path& folder);
 
 /// `quantization` of config.json for the planned tensors: the format of most, and that of each
 /// layer with another. Null when none is quantized.

@@ -2,7 +2,9 @@
 #include "conversion/convert.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -189,6 +192,22 @@ INSTANTIATE_TEST_SUITE_P(Families, ConvertFamily,
                                          "llama_linear_rope", "qwen2", "qwen3", "gemma", "gemma2",
                                          "gemma3_text"),
                          [](const auto& info) { return std::string(info.param); });
+
+/// mlx-lm reads `rope_theta` and `rope_scaling`; the fixtures say `rope_parameters`.
+TEST_F(Convert, NamesRopeSoThatOlderReadersKnowIt) {
+  ConvertOptions cast = options("llama3_rope", "cast");
+  cast.dtype = StorageType::bf16;
+  convert(cast);
+  const auto original = read_json(cast.source / "config.json").at("rope_parameters");
+  const auto config = read_json(cast.destination / "config.json");
+  EXPECT_EQ(config.at("rope_theta"), original.at("rope_theta"));
+  auto scaling = original;
+  scaling.erase("rope_theta");
+  EXPECT_EQ(config.at("rope_scaling"), scaling);
+  EXPECT_EQ(config.at("rope_parameters"), original);
+  const Comparison logits = compare_logits(cast.source, cast.destination);
+  EXPECT_LT(logits.worst, 1e-3 * logits.deviation);
+}
 
 TEST_F(Convert, CastsAndKeepsEverythingElse) {
   ConvertOptions cast = options("llama", "cast");
@@ -384,6 +403,34 @@ TEST_F(Convert, LeavesNothingWhenCancelled) {
     EXPECT_THROW(convert(cancelled), Interrupted);
     EXPECT_THAT(names_in(folder_.path()), testing::IsEmpty());
   }
+}
+
+/// A limit on the size of files fails a write as a full disk does.
+TEST_F(Convert, LeavesNothingWhenTheDiskIsFull) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto old_handler = ::signal(SIGXFSZ, SIG_IGN);
+  for (const char* destination : {"out", "out.gguf"}) {
+    ConvertOptions full = options("llama", destination);
+    if (full.destination.extension() == ".gguf") {
+      full.gguf = StorageType::f16;
+    } else {
+      full.dtype = StorageType::f32;
+    }
+    std::string message = "written";
+    const rlimit small{100'000, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    try {
+      convert(full);
+    } catch (const std::runtime_error& error) {
+      message = error.what();
+    }
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    EXPECT_THAT(message, testing::AllOf(HasSubstr("cannot write"), HasSubstr("out"),
+                                        HasSubstr(std::strerror(EFBIG))));
+    EXPECT_THAT(names_in(folder_.path()), testing::IsEmpty());
+  }
+  ::signal(SIGXFSZ, old_handler);
 }
 
 TEST_F(Convert, RemovesWhatAKilledConversionLeft) {
