@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--convert", default="--quantize affine --bits 4 --group 32",
                         help="options of `espalier convert`")
     parser.add_argument("--limit", type=float, default=0.25, help="highest median ratio that is good")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     names = options.names or sorted(path.parent.name for path in
                                     options.folder.glob("*/config.json"))
     good = True
