@@ -121,7 +121,9 @@ void SourceTensor::reorder(const HeadOrder& order) {
                     arrays::shown_name(name_) + " do not divide into " +
                     std::to_string(order.heads) + " heads");
   }
-  order_ = order;
+  const bool undone = order_.kind != HeadOrder::Kind::none && order.kind != order_.kind &&
+                      order.heads == order_.heads;
+  order_ = undone ? HeadOrder{} : order;
 }
 
 void SourceTensor::keep_alternate(std::size_t axis, std::int64_t first) {

@@ -63,7 +63,8 @@ class SourceTensor {
   bool transposed() const { return transposed_; }
 
   void rename(std::string name) { name_ = std::move(name); }
-  /// Throws `LoadError` when the rows do not divide into heads of even size.
+  /// One order after the opposite one is none. Throws `LoadError` when the rows do not divide into
+  /// heads of even size.
   void reorder(const HeadOrder& order);
   /// Keeps every second index of a dimension, from `first` on: one of two tensors whose rows take
   /// turns. `axis` is the last dimension (of plain numbers) or the one before.
