@@ -192,7 +192,19 @@ def busy_share(cases: list[Case]) -> str:
             f"the peer {shares['peer']:.2f} of its.")
 
 
-def measure_model(binaries: Path, options: argparse.Namespace, model: str) -> dict:
+def limit_shares(model: str, cases: list[Case], limits: dict) -> dict[str, float]:
+    """How much of what the machine allows we use: a token read reads all weights, one of a prompt
+    multiplies and adds with all but the head's. For dense models whose head is the embedding."""
+    needs = json.loads(run([OURS, "fit", "--model", model, "--json"]))
+    shape = json.loads(run([OURS, "inspect", "--model", model, "--json"]))["description"]
+    speed = {case.name: statistics.median(case.samples["ours"]) for case in cases}
+    decode = next(rate for name, rate in speed.items() if "at depth 0" in name)
+    layers = needs["parameters"] - shape["vocabulary"] * shape["width"]
+    return {"bandwidth": decode * needs["weight_bytes"] / 1e9 / limits["read_gb_per_s"][1],
+            "int8": speed["prefill 512"] * 2 * layers / 1e9 / limits["int8_gop_per_s"][1]}
+
+
+def measure_model(binaries: Path, options: argparse.Namespace, model: str, limits: dict) -> dict:
     programs = Programs(binaries, options, model)
     print(f"\n{Path(model).name}\n\n| Case | Espalier | llama.cpp | Ratio |\n|---|---|---|---|",
           flush=True)
@@ -201,8 +213,10 @@ def measure_model(binaries: Path, options: argparse.Namespace, model: str) -> di
     cases += server_cases(programs, options)
     if options.text:
         cases.append(perplexity_case(programs, options.text))
-    print(f"\n{busy_share(cases)}")
-    return record_of(Path(model), cases)
+    shares = limit_shares(model, cases, limits)
+    print(f"\n{busy_share(cases)} Our decoding reads {shares['bandwidth']:.0%} of the bytes that "
+          f"the machine can, our prefill does {shares['int8']:.0%} of its int8 operations.")
+    return record_of(Path(model), cases) | {"shares": shares}
 
 
 def record_of(model: Path, cases: list[Case]) -> dict:
@@ -264,7 +278,8 @@ def main() -> None:
               "peer": f"llama.cpp of llama-cpp-python {VERSION}",
               "flash_attention": options.flash_attention,
               "models": measure_formats(binaries, options) if options.formats else
-                        [measure_model(binaries, options, model) for model in options.model]}
+                        [measure_model(binaries, options, model, limits)
+                         for model in options.model]}
     results = ROOT / "bench" / "results"
     results.mkdir(parents=True, exist_ok=True)
     path = results / f"peers-{now:%Y%m%d-%H%M%S}.json"
