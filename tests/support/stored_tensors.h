@@ -25,7 +25,8 @@ using StoredTensors = std::map<std::string, StoredTensor>;
 
 inline StoredTensors read_tensors(const std::filesystem::path& path) {
   StoredTensors tensors;
-  for (const arrays::TensorView& tensor : arrays::open_safetensors(path)->tensors()) {
+  const auto file = arrays::open_safetensors(path);
+  for (const arrays::TensorView& tensor : file->tensors()) {
     tensors[tensor.name] = {tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}};
   }
   return tensors;
