@@ -13,8 +13,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "arrays/safetensors.h"
-#include "arrays/safetensors_writer.h"
 #include "base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -22,6 +20,7 @@
 #include "models/model.h"
 #include "state/kv_pool.h"
 #include "support/fixtures.h"
+#include "support/stored_tensors.h"
 #include "support/temporary_folder.h"
 
 namespace espalier::models {
@@ -29,35 +28,13 @@ namespace {
 
 namespace fs = std::filesystem;
 namespace mx = mlx::core;
-using arrays::SafetensorsWriter;
-using arrays::StorageType;
 using testing::AllOf;
 using testing::HasSubstr;
 
-struct Tensor {
-  StorageType type;
-  std::vector<std::int64_t> shape;
-  std::vector<std::byte> bytes;
-};
-using Tensors = std::map<std::string, Tensor>;
-
-Tensor to_tensor(mx::array array) {
-  array = mx::contiguous(array);
-  array.eval();
-  const StorageType type = array.dtype() == mx::uint32    ? StorageType::u32
-                           : array.dtype() == mx::uint8   ? StorageType::u8
-                           : array.dtype() == mx::float32 ? StorageType::f32
-                                                          : StorageType::bf16;
-  const auto* bytes = array.data<std::byte>();
-  return {type, {array.shape().begin(), array.shape().end()}, {bytes, bytes + array.nbytes()}};
-}
-
-mx::array to_bf16(const Tensor& tensor) {
-  mx::array array(mx::allocator::malloc(tensor.bytes.size()),
-                  mx::Shape(tensor.shape.begin(), tensor.shape.end()), mx::bfloat16);
-  std::memcpy(array.data<char>(), tensor.bytes.data(), tensor.bytes.size());
-  return array;
-}
+using Tensor = tests::StoredTensor;
+using Tensors = tests::StoredTensors;
+using tests::to_bf16;
+using tests::to_tensor;
 
 class StoredWeights : public testing::Test {
  protected:
@@ -66,21 +43,12 @@ class StoredWeights : public testing::Test {
     if (!fixtures) GTEST_SKIP() << "shared/fixtures/tiny-text.tar.xz is absent";
     const fs::path source = *fixtures / "a" / "llama";
     std::ifstream(source / "config.json") >> config_;
-    const auto file = arrays::open_safetensors(source / "model.safetensors");
-    for (const arrays::TensorView& tensor : file->tensors()) {
-      tensors_[tensor.name] = {
-          tensor.type, tensor.shape, {tensor.bytes.begin(), tensor.bytes.end()}};
-    }
+    tensors_ = tests::read_tensors(source / "model.safetensors");
   }
 
   void write(const char* settings, const nlohmann::json& config) const {
     std::ofstream(folder_.path() / settings) << config;
-    std::vector<SafetensorsWriter::Entry> entries;
-    for (const auto& [name, tensor] : tensors_)
-      entries.push_back({name, tensor.type, tensor.shape});
-    SafetensorsWriter writer(folder_.path() / "model.safetensors", entries);
-    for (const auto& [name, tensor] : tensors_) writer.append(tensor.bytes);
-    writer.finish();
+    tests::write_tensors(folder_.path() / "model.safetensors", tensors_);
   }
 
   /// The logits of 24 tokens.
@@ -186,40 +154,9 @@ TEST_F(StoredWeights, MakersNamesGiveTheSameLogits) {
   write("config.json", config_);
   const std::vector<float> expected = logits();
   fs::remove(folder_.path() / "config.json");
-  const std::vector<std::pair<std::string, std::string>> names = {
-      {"model.embed_tokens", "tok_embeddings"},
-      {"model.norm", "norm"},
-      {"lm_head", "output"},
-      {"model.layers", "layers"},
-      {"self_attn.q_proj", "attention.wq"},
-      {"self_attn.k_proj", "attention.wk"},
-      {"self_attn.v_proj", "attention.wv"},
-      {"self_attn.o_proj", "attention.wo"},
-      {"mlp.gate_proj", "feed_forward.w1"},
-      {"mlp.up_proj", "feed_forward.w3"},
-      {"mlp.down_proj", "feed_forward.w2"},
-      {"post_attention_layernorm", "ffn_norm"},
-      {"input_layernorm", "attention_norm"}};
   const int heads = config_["num_attention_heads"];
   const int kv_heads = config_["num_key_value_heads"];
-  Tensors renamed;
-  for (const auto& [key, original] : tensors_) {
-    std::string name = key;
-    Tensor tensor = original;
-    // Hugging Face moved the rows of q and k so that pairs lie half a head apart.
-    const bool q = name.find("q_proj") != std::string::npos;
-    if (q || name.find("k_proj") != std::string::npos) {
-      const int width = static_cast<int>(tensor.shape[1]);
-      auto rows = mx::reshape(to_bf16(tensor), {q ? heads : kv_heads, 2, -1, width});
-      tensor = to_tensor(mx::reshape(mx::transpose(rows, {0, 2, 1, 3}), {-1, width}));
-    }
-    for (const auto& [from, to] : names) {
-      const std::size_t place = name.find(from);
-      if (place != std::string::npos) name.replace(place, from.size(), to);
-    }
-    renamed[name] = tensor;
-  }
-  tensors_ = renamed;
+  tensors_ = tests::in_original_layout(tensors_, heads, kv_heads);
   write("params.json", {{"dim", config_["hidden_size"]},
                         {"n_layers", config_["num_hidden_layers"]},
                         {"n_heads", heads},
