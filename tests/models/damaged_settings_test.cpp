@@ -73,7 +73,7 @@ TEST(DamagedSettings, AreDescribedOrRefused) {
     const fs::path& checkpoint = checkpoints[static_cast<std::size_t>(i) % checkpoints.size()];
     json config = json::parse(std::ifstream(checkpoint / "config.json"));
     std::vector<json::json_pointer> places;
-    add_places(config, {}, places);
+    add_places(config, json::json_pointer(), places);
     const json::json_pointer& place = places[random() % places.size()];
     config[place] = nonsense()[random() % nonsense().size()];
     SCOPED_TRACE(checkpoint.filename().string() + " with " + place.to_string() + " = " +

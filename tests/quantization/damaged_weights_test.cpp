@@ -1,4 +1,5 @@
 // Weights of every format behind damaged headers: each is read, or refused by a `LoadError`.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -48,6 +49,9 @@ void read_matrix(const arrays::TensorFile& file, const WeightSchemes& schemes,
   kernels::unpack(pack(matrix, all, columns)).eval();
 }
 
+/// Matrices lie in chunks of so many bytes; that of the last file may still stand.
+constexpr std::size_t huge_page_chunk = 36'000'000;
+
 /// Damages the first `header` bytes of a file, again and again, and hands the outcome to `use`.
 void check_damaged(const std::string& bytes, std::size_t header,
                    const std::function<void(const fs::path&)>& use) {
@@ -68,7 +72,8 @@ void check_damaged(const std::string& bytes, std::size_t header,
       EXPECT_STRNE(error.what(), "");
     }
     ASSERT_LE(tests::largest_request, bytes.size() + tests::memory_allowance);
-    ASSERT_LE(mlx::core::get_peak_memory(), before + bytes.size() + tests::memory_allowance);
+    ASSERT_LE(mlx::core::get_peak_memory(),
+              before + bytes.size() + tests::memory_allowance + huge_page_chunk);
   }
   EXPECT_GT(refused, tests::damaged_variants() / 4);
 }
@@ -109,7 +114,8 @@ TEST(DamagedGguf, OfEveryTypeIsReadOrRefused) {
     for (const arrays::TensorView& tensor : file->tensors()) {
       constexpr std::int64_t most = 1 << 20;
       const auto& shape = tensor.shape;
-      if (shape.size() != 2 || shape[0] < 1 || shape[0] > most || shape[1] > most) continue;
+      if (shape.size() != 2 || std::min(shape[0], shape[1]) < 1) continue;
+      if (std::max(shape[0], shape[1]) > most) continue;
       const std::string& name = tensor.name;
       const std::string module =
           name.ends_with(".weight") ? name.substr(0, name.size() - std::strlen(".weight")) : name;
