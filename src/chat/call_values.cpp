@@ -117,7 +117,7 @@ struct ValueWriter::Pieces {
 
 std::string ValueWriter::write(const Argument& argument) const {
   const std::string end = is_tagged() ? markup_.text(form_.value_end) : std::string();
-  const std::string whole = concat(
+  std::string whole = concat(
       {markup_.text(form_.key_end), json_rule(as_document(argument.root, argument.schema)), end});
   if (!is_tagged() && form_.quote.empty()) return whole;
   const auto [ways, exclusive] =

@@ -1,6 +1,7 @@
 #include "cli/progress.h"
 
 #include <chrono>
+#include <cmath>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -15,7 +16,7 @@ namespace {
 std::string time_left(double seconds, int done, int total) {
   constexpr double short_work = 2.0;
   if (done <= 0 || done >= total || seconds < short_work) return "";
-  const auto left = static_cast<int>(seconds * (total - done) / done + 0.5);
+  const auto left = static_cast<int>(std::lround(seconds * (total - done) / done));
   const std::string tens = left % 60 < 10 ? "0" : "";
   return ", " + std::to_string(left / 60) + ":" + tens + std::to_string(left % 60) + " left";
 }

@@ -54,8 +54,6 @@ std::vector<float> value_table(const TrellisFormat& format, ExpandedWeight kind)
 /// A trellis-coded matrix times activations in floats: f32 sums [T, N] of one band after another,
 /// each expanded and then multiplied like a matrix of f32.
 struct ExpandedWork {
-  static constexpr const char* name = "espalier::expanded_trellis_linear";
-
   ProductSetting setting;
   TrellisMatrix matrix;
   ExpandedWeight kind;

@@ -212,7 +212,7 @@ namespace {
 
 /// The shared part's result [T, D].
 mx::array run_shared(const SharedExpert& part, const mx::array& x) {
-  const mx::array y = part.mlp.down_proj(part.mlp.hidden(x, nullptr));
+  mx::array y = part.mlp.down_proj(part.mlp.hidden(x, nullptr));
   if (!part.gate) {
     return y;
   }
