@@ -35,6 +35,17 @@ void use_gpt2_keys(ConfigReader& config) {
   config.ignore("num_key_value_heads");
 }
 
+/// GPT-2's names of what its successors share with it.
+void use_gpt2_names(TensorNames& names) {
+  names.embedding = "transformer.wte";
+  names.final_norm = "transformer.ln_f";
+  names.layers = "transformer.h.";
+  names.mlp_input = {"mlp.c_fc"};
+  names.mlp_down = "mlp.c_proj";
+  names.attention_norm = "ln_1";
+  names.mlp_norm = "ln_2";
+}
+
 /// GPT-2's layout: learned positions, one matrix for q, k and v, biases everywhere.
 Descriptor gpt2_decoder(ConfigReader& config) {
   use_gpt2_keys(config);
@@ -46,16 +57,10 @@ Descriptor gpt2_decoder(ConfigReader& config) {
   set_mlp_bias(decoder, true);
   decoder.positions = LearnedPositionsDescriptor{.rows = decoder.context};
   TensorNames& names = decoder.names;
-  names.embedding = "transformer.wte";
+  use_gpt2_names(names);
   names.positions = "transformer.wpe";
-  names.final_norm = "transformer.ln_f";
-  names.layers = "transformer.h.";
   names.qkv = {"attn.c_attn"};
   names.attention_output = "attn.c_proj";
-  names.mlp_input = {"mlp.c_fc"};
-  names.mlp_down = "mlp.c_proj";
-  names.attention_norm = "ln_1";
-  names.mlp_norm = "ln_2";
   for (LayerDescriptor& layer : decoder.layers) {
     layer.attention().kv_heads = layer.attention().heads;
     if (!config.boolean("scale_attn_weights", true)) {
@@ -131,14 +136,11 @@ Descriptor read_gptj(ConfigReader& config) {
   rope.partial = static_cast<double>(config.integer("rotary_dim", head_dim)) / head_dim;
   set_rope(decoder, rope, true);
   TensorNames& names = decoder.names;
-  names.embedding = "transformer.wte";
-  names.final_norm = "transformer.ln_f";
-  names.layers = "transformer.h.";
+  use_gpt2_names(names);
   names.qkv = {"attn.q_proj", "attn.k_proj", "attn.v_proj"};
   names.attention_output = "attn.out_proj";
   names.mlp_input = {"mlp.fc_in"};
   names.mlp_down = "mlp.fc_out";
-  names.attention_norm = "ln_1";
   names.mlp_norm = "ln_1";
   for (LayerDescriptor& layer : decoder.layers) {
     layer.parallel = true;
@@ -162,16 +164,10 @@ Descriptor read_gpt_neo(ConfigReader& config) {
   set_mlp_bias(decoder, true);
   decoder.positions = LearnedPositionsDescriptor{.rows = decoder.context};
   TensorNames& names = decoder.names;
-  names.embedding = "transformer.wte";
+  use_gpt2_names(names);
   names.positions = "transformer.wpe";
-  names.final_norm = "transformer.ln_f";
-  names.layers = "transformer.h.";
   names.qkv = {"attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"};
   names.attention_output = "attn.attention.out_proj";
-  names.mlp_input = {"mlp.c_fc"};
-  names.mlp_down = "mlp.c_proj";
-  names.attention_norm = "ln_1";
-  names.mlp_norm = "ln_2";
   const std::vector<std::string> kinds = config.strings("attention_layers");
   if (!kinds.empty() && kinds.size() != decoder.layers.size()) {
     config.fail("attention_layers", "has another number of entries than there are layers");
