@@ -26,8 +26,8 @@
 #include "conversion/tensor_stream.h"
 #include "mlx/mlx.h"
 #include "models/model.h"
-#include "state/kv_pool.h"
 #include "support/fixtures.h"
+#include "support/model_logits.h"
 #include "support/temporary_folder.h"
 
 namespace espalier::conversion {
@@ -51,29 +51,20 @@ Comparison compare_logits(const fs::path& fixture, const fs::path& model_path) {
   const auto reference = arrays::open_safetensors(fixture / "ref.safetensors");
   const auto* ids = reference->find("input_ids");
   const auto* logits = reference->find("logits");
-  const auto model = models::load_model(
-      model_path, {.dtype = mx::float32, .activations = layers::ActivationFormat::f32});
-  state::KvPool pool(model->kv_layers(), 4, mx::float32);
-  state::SequenceState state(pool);
-  models::Batch batch;
-  const int rows = static_cast<int>(ids->shape[1]);
-  for (int i = 0; i < rows; ++i) {
+  std::vector<std::int32_t> tokens;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(ids->shape[1]); ++i) {
     std::int64_t id = 0;
-    std::memcpy(&id, ids->bytes.data() + static_cast<std::size_t>(i) * sizeof id, sizeof id);
-    batch.tokens.push_back(static_cast<std::int32_t>(id));
-    batch.logits_rows.push_back(i);
+    std::memcpy(&id, ids->bytes.data() + i * sizeof id, sizeof id);
+    tokens.push_back(static_cast<std::int32_t>(id));
   }
-  batch.sequences.push_back({.first_row = 0, .rows = rows, .state = &state});
-  mx::array ours = model->forward(batch, pool);
-  ours.eval();
+  const std::vector<float> ours = tests::model_logits(model_path, tokens, tests::in_floats());
   Comparison result;
   double sum = 0;
   double squares = 0;
   for (std::size_t i = 0; i < ours.size(); ++i) {
     float expected = 0;
     std::memcpy(&expected, logits->bytes.data() + i * sizeof expected, sizeof expected);
-    result.worst =
-        std::max(result.worst, std::abs(static_cast<double>(expected) - ours.data<float>()[i]));
+    result.worst = std::max(result.worst, std::abs(static_cast<double>(expected) - ours[i]));
     sum += expected;
     squares += static_cast<double>(expected) * expected;
   }

@@ -16,8 +16,8 @@
 #include "conversion/convert.h"
 #include "mlx/mlx.h"
 #include "models/model.h"
-#include "state/kv_pool.h"
 #include "support/fixtures.h"
+#include "support/model_logits.h"
 #include "support/stored_tensors.h"
 #include "support/temporary_folder.h"
 
@@ -34,19 +34,7 @@ using tests::StoredTensors;
 
 /// The logits of 24 tokens.
 std::vector<float> logits(const fs::path& path) {
-  const auto model = models::load_model(
-      path, {.dtype = mx::float32, .activations = layers::ActivationFormat::f32});
-  state::KvPool pool(model->kv_layers(), 4, mx::float32);
-  state::SequenceState state(pool);
-  models::Batch batch;
-  for (int i = 0; i < 24; ++i) {
-    batch.tokens.push_back(3 + 7 * i % 300);
-    batch.logits_rows.push_back(i);
-  }
-  batch.sequences.push_back({.first_row = 0, .rows = 24, .state = &state});
-  mx::array result = model->forward(batch, pool);
-  result.eval();
-  return {result.data<float>(), result.data<float>() + result.size()};
+  return tests::model_logits(path, tests::different_tokens(24), tests::in_floats());
 }
 
 void expect_same_logits(const std::vector<float>& expected, const std::vector<float>& actual) {

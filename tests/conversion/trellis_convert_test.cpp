@@ -22,6 +22,7 @@
 #include "conversion/trellis_plan.h"
 #include "mlx/mlx.h"
 #include "models/model.h"
+#include "support/model_logits.h"
 #include "support/temporary_folder.h"
 #include "support/trellis_checkpoint.h"
 
@@ -47,19 +48,9 @@ std::string read_bytes(const fs::path& path) {
 
 /// Logits of 16 tokens, computed in floats.
 std::vector<float> logits(const fs::path& path) {
-  const auto model = models::load_model(
-      path, {.dtype = mx::float32, .activations = layers::ActivationFormat::f32});
-  state::KvPool pool(model->kv_layers(), 4, mx::float32);
-  state::SequenceState state(pool);
-  models::Batch batch;
-  for (int i = 0; i < 16; ++i) {
-    batch.tokens.push_back(i * 7 % tests::TrellisCheckpoint::vocabulary);
-    batch.logits_rows.push_back(i);
-  }
-  batch.sequences.push_back({.first_row = 0, .rows = 16, .state = &state});
-  mx::array result = model->forward(batch, pool);
-  result.eval();
-  return {result.data<float>(), result.data<float>() + result.size()};
+  std::vector<std::int32_t> tokens;
+  for (int i = 0; i < 16; ++i) tokens.push_back(i * 7 % tests::TrellisCheckpoint::vocabulary);
+  return tests::model_logits(path, tokens, tests::in_floats());
 }
 
 double distance(const std::vector<float>& got, const std::vector<float>& expected) {

@@ -18,8 +18,8 @@
 #include "gtest/gtest.h"
 #include "mlx/mlx.h"
 #include "models/model.h"
-#include "state/kv_pool.h"
 #include "support/fixtures.h"
+#include "support/model_logits.h"
 #include "support/stored_tensors.h"
 #include "support/temporary_folder.h"
 
@@ -53,18 +53,7 @@ class StoredWeights : public testing::Test {
 
   /// The logits of 24 tokens.
   std::vector<float> logits(const LoadOptions& options = {.dtype = mx::float32}) const {
-    const auto model = load_model(folder_.path(), options);
-    state::KvPool pool(model->kv_layers(), 4, mx::float32);
-    state::SequenceState state(pool);
-    Batch batch;
-    for (int i = 0; i < 24; ++i) {
-      batch.tokens.push_back(3 + 7 * i % 300);
-      batch.logits_rows.push_back(i);
-    }
-    batch.sequences.push_back({.first_row = 0, .rows = 24, .state = &state});
-    mx::array result = model->forward(batch, pool);
-    result.eval();
-    return {result.data<float>(), result.data<float>() + result.size()};
+    return tests::model_logits(folder_.path(), tests::different_tokens(24), options);
   }
 
   std::string load_error(const LoadOptions& options = {}) const {
