@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use llguidance::earley::SlicedBiasComputer;
 use llguidance::ParserFactory;
 use toktrie::{
     InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv, INVALID_TOKEN,
@@ -11,6 +10,21 @@ use toktrie::{
 use super::ending::EndingTable;
 use crate::error::TextError;
 use crate::tokenizer::{SpecialTokens, TextTokenizer};
+
+/// Sets of tokens that a grammar is asked for at once: where all of a set may come next, its tokens
+/// are not gone through one by one. White space; texts in quotes up to so many characters; texts
+/// between tags.
+const SLICES: [&str; 5] = [
+    r"[\x20\x0A\x0D\x09]+",
+    r#"[^"\\\x00-\x1F\x7F]{1,10}"#,
+    r#"[^"\\\x00-\x1F\x7F]{1,30}"#,
+    r#"[^"\\\x00-\x1F\x7F]+"#,
+    "[^<]+",
+];
+
+/// What a mask may cost, in expressions derived. Where a text may go on with anything but some marks,
+/// 150,000 tokens take more than llguidance's 200,000, and a mask that is refused ends an answer.
+const MASK_EFFORT: u64 = 2_000_000;
 
 /// Most bytes that llguidance's token table can hold for one token.
 const TOKEN_BYTES_LIMIT: usize = 255;
@@ -50,11 +64,13 @@ impl GrammarVocabulary {
         let mut factory = ParserFactory::new(
             &environment,
             InferenceCapabilities::default(),
-            &SlicedBiasComputer::general_slices(),
+            &SLICES.map(str::to_owned),
         )
         .map_err(|error| TextError::failed(format!("{error:#}")))?;
         factory.quiet();
-        factory.limits_mut().verbose_errors = false;
+        let limits = factory.limits_mut();
+        limits.verbose_errors = false;
+        limits.step_lexer_fuel = MASK_EFFORT;
         Ok(Self {
             factory,
             tokenizer,
