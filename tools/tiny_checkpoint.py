@@ -5,11 +5,16 @@
   tiny_checkpoint.py reference FOLDER --config CONFIG.json [--set JSON]
   tiny_checkpoint.py compare --espalier build/espalier CONFIG.json... [--set JSON]
   tiny_checkpoint.py sweep --espalier build/espalier CONFIG.json...
+  tiny_checkpoint.py without --espalier build/espalier CONFIG.json...
+  tiny_checkpoint.py vary FOLDER CONFIG.json... [--seed 1]
 
 `reference` also writes ref.safetensors, as the tests read it. `compare` prints how far the logits of
 both are apart, relative to their standard deviation. `sweep` changes about a third of the settings of
 each configuration at random, as often as `--rounds` says, and prints the smallest change that is
-refused or gives other logits; another `--seed` makes other choices. Needs torch, transformers and
+refused or gives other logits; another `--seed` makes other choices. `without` leaves out each setting in
+turn, so that its default counts, and prints what is refused or gives other logits. `vary` writes a checkpoint
+and its reference for each configuration with settings changed at random; with the folder's name in
+ESPALIER_TEXT_CHECKPOINTS, `models_test --gtest_filter='*TinyText*'` then compares those. Needs torch, transformers and
 safetensors; the configurations of shared/fixtures/tiny-text.tar.xz are good to begin with.
 """
 
@@ -35,6 +40,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 TOLERANCE = 2e-3
 TOKENS = 40
+LARGEST = 4_000_000  # parameters of a model that is quick to make
 
 # What every configuration has and that changes nothing in a forward pass.
 NEUTRAL = {
@@ -164,7 +170,7 @@ def ours(espalier: str, folder: pathlib.Path, vocabulary: int, chunk: int = 0) -
     return load_file(output)["logits"]
 
 
-def try_config(espalier: str, config: dict, chunks: bool = False) -> tuple[str, float, torch.Tensor | None]:
+def try_config(espalier: str, config: dict, chunks: bool = False, config_as_is: bool = False) -> tuple[str, float, torch.Tensor | None]:
     """("same" | "differs" | refusal | "unbuilt: ...", distance, the reference's logits)."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -174,6 +180,8 @@ def try_config(espalier: str, config: dict, chunks: bool = False) -> tuple[str, 
             if os.environ.get("TRACE"):
                 traceback.print_exc()
             return f"unbuilt: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:160], 0, None
+        if config_as_is:
+            (folder / "config.json").write_text(json.dumps(config))
         vocabulary = expected.shape[-1]
         got = ours(espalier, folder, vocabulary)
         if isinstance(got, str):
@@ -298,6 +306,43 @@ def sweep(espalier: str, path: pathlib.Path, rounds: int, seed: int) -> None:
         print(f"{name}\t{json.dumps(chosen)}\t{status}\t{distance:.2g}", flush=True)
 
 
+def vary(path: pathlib.Path, folder: pathlib.Path, seed: int) -> None:
+    config = json.loads(path.read_text())
+    pick = random.Random(f"{path.parent.name} {seed}")
+    changes = single_changes(config)
+    chosen = {key: pick.choice(changes[key]) for key in changes if pick.random() < 0.3}
+    while True:
+        try:
+            write_reference(config | chosen, folder)
+        except Exception:  # noqa: BLE001: whatever transformers refuses
+            if not chosen:
+                raise
+            for key in pick.sample(sorted(chosen), (len(chosen) + 1) // 2):
+                chosen.pop(key)
+            continue
+        print(f"{path.parent.name}\t{json.dumps(chosen)}", flush=True)
+        return
+
+
+def without(espalier: str, path: pathlib.Path) -> None:
+    config = json.loads(path.read_text())
+    for key in config:
+        if key in NEUTRAL - {"vocab_size"} or "dropout" in key:
+            continue
+        fewer = {other: value for other, value in config.items() if other != key}
+        try:
+            with torch.device("meta"):
+                model = AutoModelForCausalLM.from_config(read_config(fewer))
+            if sum(weight.numel() for weight in model.parameters()) > LARGEST:
+                continue
+        except Exception:  # noqa: BLE001: whatever transformers refuses
+            continue
+        # Saved settings name every default again.
+        status, distance, _ = try_config(espalier, fewer, config_as_is=True)
+        if not status.startswith(("same", "unbuilt")):
+            print(f"{path.parent.name}\t{key}\t{status}\t{distance:.2g}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -306,13 +351,17 @@ def main() -> int:
         one.add_argument("folder", type=pathlib.Path)
         one.add_argument("--config", type=pathlib.Path, required=True)
         one.add_argument("--set", type=json.loads, default={})
-    for verb in ("compare", "sweep"):
+    several = verbs.add_parser("vary")
+    several.add_argument("folder", type=pathlib.Path)
+    several.add_argument("configs", type=pathlib.Path, nargs="+")
+    several.add_argument("--seed", type=int, default=0)
+    for verb in ("compare", "sweep", "without"):
         many = verbs.add_parser(verb)
         many.add_argument("--espalier", required=True)
         many.add_argument("configs", type=pathlib.Path, nargs="+")
         if verb == "compare":
             many.add_argument("--set", type=json.loads, default={})
-        else:
+        elif verb == "sweep":
             many.add_argument("--rounds", type=int, default=6)
             many.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -324,10 +373,17 @@ def main() -> int:
         write = make if arguments.verb == "make" else write_reference
         write(json.loads(arguments.config.read_text()) | arguments.set, arguments.folder)
         return 0
+    if arguments.verb == "vary":
+        for path in arguments.configs:
+            vary(path, arguments.folder / path.parent.name, arguments.seed)
+        return 0
     failed = False
     for path in arguments.configs:
         if arguments.verb == "sweep":
             sweep(arguments.espalier, path, arguments.rounds, arguments.seed)
+            continue
+        if arguments.verb == "without":
+            without(arguments.espalier, path)
             continue
         status, distance, _ = try_config(arguments.espalier, json.loads(path.read_text()) | arguments.set, True)
         print(f"{path.parent.name}\t{status}\t{distance:.2g}", flush=True)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -106,8 +107,13 @@ inline constexpr std::array text_families = {
     "vaultgemma",
 };
 
-/// The folder of one of them; nothing when the archive is absent.
+/// The folder of one of them; nothing when the archive is absent. `ESPALIER_TEXT_CHECKPOINTS` names
+/// a folder with others in their place (tools/tiny_checkpoint.py vary).
 inline std::optional<std::filesystem::path> text_checkpoint(const std::string& name) {
+  if (const char* others = std::getenv("ESPALIER_TEXT_CHECKPOINTS")) {
+    const auto folder = std::filesystem::path(others) / name;
+    return std::filesystem::exists(folder) ? std::optional(folder) : std::nullopt;
+  }
   const auto own = std::filesystem::path(ESPALIER_SOURCE_DIR) / "tests/models/decoders" / name;
   if (std::filesystem::exists(own)) return own;
   const auto fixtures = fixture_folder("tiny-text");
