@@ -10,6 +10,8 @@ enum class Activation {
   gelu_quick,
   relu,
   relu_squared,
+  sigmoid,
+  tanh,
   /// gpt-oss: x sigmoid(1.702 x) times (up + 1), both clamped.
   clamped_swish,
   /// Apertus: a piecewise function with learned constants.

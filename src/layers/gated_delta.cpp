@@ -68,8 +68,7 @@ mx::array GatedDelta::mix(const mx::array& x, const Norm* input_norm,
   const int values = value_heads * value_dim;
   const Projected parts =
       split_projected(*this, in_proj(x, {.norm = input_norm, .f32_output = true}));
-  const mx::array qkv =
-      kernels::causal_convolution(parts.qkv, call.state.convolution, call.batch, conv1d);
+  const mx::array qkv = conv1d(parts.qkv, call);
   mx::array rate = mx::sigmoid(parts.rate);
   if (rate_scale != 1.0F) {
     rate = rate * mx::array(rate_scale);

@@ -15,9 +15,9 @@ struct GatedDelta {
   /// head's rate and decay.
   Linear in_proj;
   bool by_key_head;
-  kernels::Convolution conv1d;  // over q, k, v
-  mlx::core::array dt_bias;     // [H]
-  mlx::core::array a;           // [H], negative
+  Convolution conv1d;        // over q, k, v
+  mlx::core::array dt_bias;  // [H]
+  mlx::core::array a;        // [H], negative
   float rate_scale;
   kernels::RmsNorm norm;  // over V
   Linear out_proj;

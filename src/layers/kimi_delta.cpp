@@ -13,8 +13,7 @@ mx::array KimiDelta::mix(const mx::array& x, const Norm* norm, const RecurrentCa
   const int rows = x.shape(0);
   const int size = heads * head_dim;
   const mx::array projected = in_proj(x, {.norm = norm, .f32_output = true});
-  const mx::array qkv = kernels::causal_convolution(columns(projected, 0, 3 * size),
-                                                    call.state.convolution, call.batch, conv1d);
+  const mx::array qkv = conv1d(columns(projected, 0, 3 * size), call);
   const mx::array rate = mx::sigmoid(columns(projected, 3 * size, heads));
   const mx::array step =
       softplus(f_b_proj(columns(projected, 3 * size + heads, head_dim)) + dt_bias);

@@ -11,8 +11,8 @@ mx::array LightningAttention::mix(const mx::array& x, const Norm* input_norm,
   const int rows = x.shape(0);
   const int size = heads * head_dim;
   const mx::array projected = in_proj(x, {.norm = input_norm, .f32_output = true});
-  const mx::array qkv =
-      mx::reshape(silu(columns(projected, 0, 3 * size)), {rows, heads, 3 * head_dim});
+  const mx::array qkv = mx::reshape(kernels::elementwise(columns(projected, 0, 3 * size), function),
+                                    {rows, heads, 3 * head_dim});
   const auto part = [&](int index) {
     return mx::contiguous(
         mx::slice(qkv, {0, 0, index * head_dim}, {rows, heads, (index + 1) * head_dim}));

@@ -10,8 +10,7 @@ mx::array Mamba::mix(const mx::array& x, const Norm* norm, const RecurrentCall& 
   const int channels = scan.a.shape(1);
   const int states = scan.a.shape(0);
   const mx::array projected = in_proj(x, {.norm = norm, .f32_output = true});
-  const mx::array input = kernels::causal_convolution(columns(projected, 0, channels),
-                                                      call.state.convolution, call.batch, conv1d);
+  const mx::array input = conv1d(columns(projected, 0, channels), call);
   const mx::array gate = columns(projected, channels, channels);
   const mx::array parameters = x_proj(input);
   const int rank = parameters.shape(1) - 2 * states;

@@ -17,7 +17,7 @@ struct Mamba {
   };
 
   Linear in_proj;  // x, gate
-  kernels::Convolution conv1d;
+  Convolution conv1d;
   Linear x_proj;  // time step, B, C
   Linear dt_proj;
   Linear out_proj;

@@ -30,9 +30,7 @@ mx::array Mamba2::mix(const mx::array& x, const Norm* norm, const RecurrentCall&
     projected = projected * *input_scales;
   }
   const mx::array gate = columns(projected, 0, channels);
-  const mx::array convolved =
-      kernels::causal_convolution(columns(projected, channels, channels + 2 * shared),
-                                  call.state.convolution, call.batch, conv1d);
+  const mx::array convolved = conv1d(columns(projected, channels, channels + 2 * shared), call);
   mx::array step = softplus(columns(projected, 2 * channels + 2 * shared, heads) + dt_bias);
   if (least_step > 0.0F || std::isfinite(most_step)) {
     step = mx::clip(step, mx::array(least_step), mx::array(most_step));

@@ -22,7 +22,7 @@ struct Mamba2 {
   int states;                                    // N
   Linear in_proj;                                // gate, x, B, C, time step
   std::optional<mlx::core::array> input_scales;  // of in_proj's outputs
-  kernels::Convolution conv1d;                   // over x, B, C
+  Convolution conv1d;                            // over x, B, C
   Linear out_proj;
   mlx::core::array dt_bias;  // [H]
   mlx::core::array a;        // [H], negative

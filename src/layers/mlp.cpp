@@ -39,6 +39,10 @@ kernels::ElementFunction element_function(Activation activation) {
       return {.kind = Kind::relu};
     case Activation::relu_squared:
       return {.kind = Kind::relu_squared};
+    case Activation::sigmoid:
+      return {.kind = Kind::sigmoid};
+    case Activation::tanh:
+      return {.kind = Kind::tanh};
     case Activation::clamped_swish:
       return {.kind = Kind::clamped_swish, .constants = {clamped_swish_slope, clamped_swish_limit}};
     case Activation::xielu:

@@ -10,6 +10,11 @@ mx::array columns(const mx::array& x, int first, int count) {
   return mx::contiguous(mx::slice(x, {0, first}, {x.shape(0), first + count}));
 }
 
+mx::array Convolution::operator()(const mx::array& x, const RecurrentCall& call) const {
+  const mx::array y = kernels::causal_convolution(x, call.state.convolution, call.batch, kernel);
+  return function ? kernels::elementwise(y, *function) : y;
+}
+
 mx::array silu(const mx::array& x) { return x * mx::sigmoid(x); }
 
 mx::array softplus(const mx::array& x) { return mx::logaddexp(x, mx::array(0.0F)); }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/elementwise.h"
 #include "kernels/recurrence.h"
 #include "layers/linear.h"
 #include "mlx/mlx.h"
@@ -15,6 +16,15 @@ using RecurrentBatch = kernels::RecurrentBatch;
 struct RecurrentCall {
   kernels::RecurrentLayer& state;
   const std::shared_ptr<const RecurrentBatch>& batch;
+};
+
+/// A causal convolution and, where it is not the kernel's own SiLU, the function of its results.
+struct Convolution {
+  kernels::Convolution kernel;
+  std::optional<kernels::ElementFunction> function = {};
+
+  /// x [T, C] gives [T, C].
+  mlx::core::array operator()(const mlx::core::array& x, const RecurrentCall& call) const;
 };
 
 /// Columns [first, first + count) of x [T, D], without gaps.

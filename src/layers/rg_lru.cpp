@@ -1,7 +1,5 @@
 #include "layers/rg_lru.h"
 
-#include "kernels/elementwise.h"
-
 namespace espalier::layers {
 namespace {
 
@@ -24,8 +22,7 @@ mx::array RgLru::mix(const mx::array& x, const Norm* norm, const RecurrentCall& 
   const int channels = log_decay.shape(0);
   const int head_dim = channels / static_cast<int>(gates.size());
   const mx::array projected = in_proj(x, {.norm = norm, .f32_output = true});
-  const mx::array input = kernels::causal_convolution(columns(projected, 0, channels),
-                                                      call.state.convolution, call.batch, conv1d);
+  const mx::array input = conv1d(columns(projected, 0, channels), call);
   std::vector<mx::array> input_gates;
   std::vector<mx::array> recurrence_gates;
   for (std::size_t head = 0; head < gates.size(); ++head) {
@@ -42,8 +39,7 @@ mx::array RgLru::mix(const mx::array& x, const Norm* norm, const RecurrentCall& 
   const mx::array multiplier = first + (one - first) * kept;
   const mx::array h = kernels::gated_recurrence(mx::exp(decay_log), input * input_gate * multiplier,
                                                 call.state.state, call.batch);
-  const mx::array y = kernels::elementwise(columns(projected, channels, channels),
-                                           {.kind = kernels::ElementFunction::Kind::gelu_tanh});
+  const mx::array y = kernels::elementwise(columns(projected, channels, channels), function);
   return mx::astype(h * y, x.dtype());
 }
 

@@ -9,8 +9,9 @@ namespace espalier::layers {
 /// Griffin's recurrent part around a real-gated linear recurrent unit (De et al. 2024,
 /// section 2.4). All parts between the projections are computed in f32.
 struct RgLru {
-  Linear in_proj;  // x, y
-  kernels::Convolution conv1d;
+  Linear in_proj;                     // x, y
+  kernels::ElementFunction function;  // of y
+  Convolution conv1d;
   std::vector<Linear> gates;   // of each head: input gate, recurrence gate
   mlx::core::array log_decay;  // [C], negative: -8 softplus(recurrent_param)
   Linear out_proj;

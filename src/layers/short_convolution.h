@@ -7,7 +7,7 @@ namespace espalier::layers {
 /// LFM2's doubly gated short convolution: C * conv(B * x).
 struct ShortConvolution {
   Linear in_proj;  // B, C, x
-  kernels::Convolution conv;
+  Convolution conv;
   Linear out_proj;
 
   /// norm(x) [T, width] up to `out_proj`, [T, C].

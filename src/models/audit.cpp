@@ -51,7 +51,7 @@ struct IgnorableGroup {
   std::string_view reason;
 };
 
-constexpr std::array ignorable_groups = {
+constexpr auto ignorable_groups = std::to_array<IgnorableGroup>({
     IgnorableGroup{"mtp.", "drafts tokens ahead"},
     IgnorableGroup{"cls.predictions.", "guesses masked words"},
     IgnorableGroup{"cls.seq_relationship.", "guesses whether sentences follow one another"},
@@ -71,12 +71,30 @@ constexpr std::array ignorable_groups = {
     IgnorableGroup{"model.embed_audio.", "hears"},
     IgnorableGroup{"image_newline", "parts rows of pictures"},
     IgnorableGroup{"model.image_newline", "parts rows of pictures"},
-};
+    IgnorableGroup{"talker.", "speaks"},
+    IgnorableGroup{"token2wav.", "speaks"},
+    IgnorableGroup{"code2wav.", "speaks"},
+});
+
+/// Whether a tensor lies outside the text model, in a checkpoint that names one.
+bool is_of_another_part(const std::string& name, const TensorNames& names) {
+  for (const std::string_view part : {"language_model.", "text_model.", "thinker.model."}) {
+    const auto found = names.layers.find(part);
+    if (found != std::string::npos) {
+      return !name.starts_with(names.layers.substr(0, found + part.size())) &&
+             !name.starts_with(names.head + ".");
+    }
+  }
+  return false;
+}
 
 /// Why a tensor may lie in the file unread; empty when it may not.
 std::string_view reason_to_ignore(const std::string& name, const Descriptor& descriptor) {
   if (descriptor.tied_head && name.starts_with(descriptor.names.head + ".")) {
     return "a second copy of the tied head";
+  }
+  if (is_of_another_part(name, descriptor.names)) {
+    return "no part of the text model";
   }
   for (const IgnorableGroup& group : ignorable_groups) {
     if (name.starts_with(group.prefix)) {

@@ -36,12 +36,80 @@ std::string spell_out_infinity(const std::string& text) {
 
 /// Models that see or hear, around a text model with settings of its own: `model_type` of the
 /// whole.
-constexpr std::array<std::string_view, 13> wrappers = {
-    "aya_vision", "cohere2_vision", "gemma3",   "gemma4",  "internvl",    "lfm2_vl", "llama4",
-    "llava",      "llava_next",     "mistral3", "qwen3_5", "qwen3_5_moe", "voxtral"};
+constexpr auto wrappers = std::to_array<std::string_view>({"aria",
+                                                           "audioflamingo3",
+                                                           "aya_vision",
+                                                           "cohere2_vision",
+                                                           "exaone4_5",
+                                                           "fast_vlm",
+                                                           "gemma3",
+                                                           "gemma4",
+                                                           "gemma4_unified",
+                                                           "glm4v",
+                                                           "glm4v_moe",
+                                                           "got_ocr2",
+                                                           "granite4_vision",
+                                                           "granite_speech",
+                                                           "idefics3",
+                                                           "internvl",
+                                                           "lfm2_vl",
+                                                           "lighton_ocr",
+                                                           "llama4",
+                                                           "llava",
+                                                           "llava_next",
+                                                           "llava_next_video",
+                                                           "llava_onevision",
+                                                           "mistral3",
+                                                           "ovis2",
+                                                           "perception_lm",
+                                                           "qwen2_5_omni",
+                                                           "qwen2_5_omni_thinker",
+                                                           "qwen2_5_vl",
+                                                           "qwen2_audio",
+                                                           "qwen2_vl",
+                                                           "qwen3_5",
+                                                           "qwen3_5_moe",
+                                                           "qwen3_omni_moe",
+                                                           "qwen3_omni_moe_thinker",
+                                                           "qwen3_vl",
+                                                           "qwen3_vl_moe",
+                                                           "smolvlm",
+                                                           "video_llava",
+                                                           "vipllava",
+                                                           "voxtral"});
+
+/// What transformers 4 leaves out of a text model's settings inside others, being its default.
+nlohmann::json nested_defaults(const std::string& type) {
+  nlohmann::json defaults = {{"hidden_size", 4096},
+                             {"num_hidden_layers", 32},
+                             {"num_attention_heads", 32},
+                             {"rms_norm_eps", 1e-6},
+                             {"hidden_act", "silu"}};
+  if (type == "llama") {
+    defaults.update(
+        {{"intermediate_size", 11008}, {"vocab_size", 32000}, {"max_position_embeddings", 2048}});
+  } else if (type == "mistral") {
+    defaults.update({{"intermediate_size", 14336},
+                     {"vocab_size", 32000},
+                     {"num_key_value_heads", 8},
+                     {"max_position_embeddings", 131072}});
+  } else if (type == "qwen2") {
+    defaults.update({{"intermediate_size", 22016},
+                     {"vocab_size", 151936},
+                     {"num_key_value_heads", 32},
+                     {"max_position_embeddings", 32768}});
+  } else {
+    return nlohmann::json::object();
+  }
+  return defaults;
+}
 
 /// The settings of the text model, with those that are said of the whole.
 nlohmann::json unwrap_text(nlohmann::json config) {
+  const auto thinker = config.find("thinker_config");
+  if (config.is_object() && thinker != config.end() && thinker->is_object()) {
+    config = nlohmann::json(*thinker);
+  }
   if (!config.is_object() || !config.contains("text_config")) {
     return config;
   }
@@ -63,6 +131,15 @@ nlohmann::json unwrap_text(nlohmann::json config) {
       text.emplace(key, config[key]);
     }
   }
+  if (!text.contains("model_type")) {
+    text["model_type"] = "llama";  // LLaVA's first text model
+  }
+  if (const nlohmann::json& inner = text["model_type"]; inner.is_string()) {
+    const nlohmann::json defaults = nested_defaults(inner.get<std::string>());
+    for (const auto& [key, value] : defaults.items()) {
+      text.emplace(key, value);
+    }
+  }
   return text;
 }
 
@@ -80,6 +157,8 @@ ConfigReader open_config(const std::filesystem::path& path) {
   } catch (const nlohmann::json::parse_error& error) {
     throw base::LoadError(path.string() + ": not valid JSON at byte " + std::to_string(error.byte) +
                           ".");
+  } catch (const nlohmann::json::out_of_range&) {
+    throw base::LoadError(path.string() + ": a number in it is out of range.");
   }
 }
 

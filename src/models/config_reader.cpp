@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -18,11 +20,13 @@ constexpr int most_layers = 10'000;
 
 using nlohmann::json;
 
-/// Keys without influence on what a causal decoder answers: training, bookkeeping of the libraries
-/// that wrote the file, and token ids that the tokenizer and the generation settings state too.
+/// Keys without influence on a causal decoder's logits: training, bookkeeping of the libraries that
+/// wrote the file, token ids that the tokenizer and the generation settings state too, and how
+/// transformers 4 generates where nobody says.
 constexpr std::array inert_keys = {
     "_attn_implementation",
     "_attn_implementation_autoset",
+    "_commit_hash",
     "_flash_attn_2_enabled",
     "_name_or_path",
     "activation_dropout",
@@ -31,20 +35,32 @@ constexpr std::array inert_keys = {
     "attention_dropout",
     "attention_probs_dropout_prob",
     "attention_softmax_in_fp32",
+    "attn_implementation",
     "attn_pdrop",
     "auto_map",
     "aux_loss_alpha",
     "bad_words_ids",
+    "begin_suppress_tokens",
     "bos_token_id",
     "cache_implementation",
     "chunk_size_feed_forward",
     "classifier_dropout",
+    "cross_attention_hidden_size",
+    "decoder_start_token_id",
+    "diversity_penalty",
+    "do_sample",
     "dropout",
+    "early_stopping",
     "embd_pdrop",
     "embedding_dropout",
+    "encoder_no_repeat_ngram_size",
     "eod_token_id",
     "ep_size",
+    "exponential_decay_length_penalty",
     "finetuning_task",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "gradient_checkpointing",
     "hidden_dropout",
     "hidden_dropout_prob",
     "id2label",
@@ -53,23 +69,37 @@ constexpr std::array inert_keys = {
     "input_jitter_noise",
     "is_decoder",
     "is_encoder_decoder",
+    "is_llama_config",
     "keys_to_ignore_at_inference",
     "label2id",
     "layerdrop",
+    "length_penalty",
+    "max_length",
     "max_window_layers",
+    "min_length",
     "mlp_dropout",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_labels",
     "num_mtp_layers",
     "num_nextn_predict_layers",
+    "num_return_sequences",
     "output_attentions",
     "output_hidden_states",
     "output_router_logits",
+    "output_scores",
     "pad_token_id",
+    "prefix",
     "pretraining_tp",
     "problem_type",
+    "remove_invalid_values",
     "reorder_and_upcast_attn",
+    "repetition_penalty",
     "resid_pdrop",
     "residual_dropout",
     "return_dict",
+    "return_dict_in_generate",
     "router_aux_loss_coef",
     "router_jitter_noise",
     "router_z_loss_coef",
@@ -81,18 +111,39 @@ constexpr std::array inert_keys = {
     "summary_proj_to_labels",
     "summary_type",
     "summary_use_proj",
+    "suppress_tokens",
     "task_specific_params",
+    "temperature",
+    "tf_legacy_loss",
+    "tie_encoder_decoder",
     "tokenizer_class",
+    "top_k",
+    "top_p",
+    "torchscript",
     "transformers.js_config",
     "transformers_version",
+    "typical_p",
     "unk_token_id",
     "unsloth_fixed",
     "unsloth_version",
+    "use_bfloat16",
     "use_cache",
 };
 
 /// How transformers writes a number that JSON does not have.
 const json infinity = {{"__float__", "Infinity"}};
+
+/// Of a whole number, which may be negative.
+bool within_sizes(const json& value) {
+  return value.is_number_unsigned()
+             ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(largest_size)
+             : std::abs(value.get<double>()) <= largest_size;
+}
+
+/// Models compute with f32 numbers.
+bool within_floats(double value) {
+  return !std::isfinite(value) || std::abs(value) <= std::numeric_limits<float>::max();
+}
 
 template <typename T>
 std::vector<T> list(const json& value) {
@@ -165,8 +216,11 @@ int ConfigReader::integer(std::string_view key, std::optional<int> fallback) con
   if (value == nullptr) {
     fail(key, "is missing");
   }
-  if (!value->is_number_integer() || *value < 0 || *value > std::numeric_limits<int>::max()) {
+  if (!value->is_number_integer() || (!value->is_number_unsigned() && *value < 0)) {
     fail(key, "is " + value->dump() + ", expected a whole number");
+  }
+  if (!within_sizes(*value)) {
+    fail(key, "is " + value->dump() + ", which is too large");
   }
   if (std::ranges::find(layer_counts, key) != layer_counts.end() && *value > most_layers) {
     fail(key, "is " + value->dump() + ", more layers than a model can have");
@@ -179,11 +233,23 @@ int ConfigReader::signed_integer(std::string_view key, int fallback) const {
   if (value == nullptr) {
     return fallback;
   }
-  if (!value->is_number_integer() || *value < std::numeric_limits<int>::min() ||
-      *value > std::numeric_limits<int>::max()) {
+  if (!value->is_number_integer() || !within_sizes(*value)) {
     fail(key, "is " + value->dump() + ", expected a whole number");
   }
   return value->get<int>();
+}
+
+int ConfigReader::size(std::string_view key, double value) const {
+  if (!(value >= 0 && value <= largest_size)) {
+    std::ostringstream number;
+    number << value;
+    fail(key, "leads to a size of " + number.str() + ", which no model can have");
+  }
+  return static_cast<int>(value);
+}
+
+int ConfigReader::product(std::string_view key, int a, int b) const {
+  return size(key, static_cast<double>(a) * b);
 }
 
 double ConfigReader::number(std::string_view key, std::optional<double> fallback) const {
@@ -198,7 +264,7 @@ double ConfigReader::number(std::string_view key, std::optional<double> fallback
     fail(key, "is " + value->dump() + ", expected a number");
   }
   const auto number = value->get<double>();
-  if (std::isfinite(number) && std::abs(number) > std::numeric_limits<float>::max()) {
+  if (!within_floats(number)) {
     fail(key, "is " + value->dump() + ", more than the f32 numbers that models compute with");
   }
   return number;
@@ -239,7 +305,7 @@ std::vector<int> ConfigReader::integers(std::string_view key) const {
   }
   const json values = value->is_array() ? *value : json::array({*value});
   for (const json& element : values) {
-    if (!element.is_number_integer()) {
+    if (!element.is_number_integer() || !within_sizes(element)) {
       fail(key, "is " + value->dump() + ", expected a list of whole numbers");
     }
   }
@@ -253,7 +319,7 @@ std::vector<double> ConfigReader::numbers(std::string_view key) const {
   }
   std::vector<double> numbers;
   for (const json& element : value->is_array() ? *value : json()) {
-    if (element.is_number()) {
+    if (element.is_number() && within_floats(element.get<double>())) {
       numbers.push_back(element.get<double>());
     } else if (element == infinity) {
       numbers.push_back(std::numeric_limits<double>::infinity());
@@ -316,7 +382,8 @@ void ConfigReader::collect_unread(const json& object, const std::string& prefix,
   for (const auto& [key, value] : object.items()) {
     const std::string full = prefix + key;
     const bool inert = prefix.empty() && std::ranges::find(inert_keys, key) != inert_keys.end();
-    if (inert || value.is_null()) {
+    const bool empty = (value.is_object() || value.is_array()) && value.empty();
+    if (inert || empty || value.is_null()) {
       continue;
     }
     if (!read_->contains(full)) {

@@ -11,10 +11,13 @@
 
 namespace espalier::models {
 
+/// Of the whole numbers in a checkpoint's settings. No size, count or position comes near.
+inline constexpr int largest_size = (1 << 30) - 1;
+
 /// Reads a checkpoint's `config.json`, remembering which keys were read, so that a key nobody read
 /// and that may change results fails the load. A null value counts as absent. Every getter throws
 /// `LoadError` naming file and key when the value has another type, or when the key is absent and
-/// no default is given.
+/// no default is given. Whole numbers are at most `largest_size`: sums of two are within `int`.
 class ConfigReader {
  public:
   ConfigReader(std::string path, nlohmann::json object);
@@ -28,6 +31,10 @@ class ConfigReader {
   int integer(std::string_view key, std::optional<int> fallback = {}) const;
   /// As `integer`, where negative numbers mean something.
   int signed_integer(std::string_view key, int fallback) const;
+  /// A size computed from the value under `key`, as a whole number; fails where it is no size.
+  int size(std::string_view key, double value) const;
+  /// The same for the product of two numbers.
+  int product(std::string_view key, int a, int b) const;
   double number(std::string_view key, std::optional<double> fallback = {}) const;
   bool boolean(std::string_view key, std::optional<bool> fallback = {}) const;
   std::string string(std::string_view key, std::optional<std::string> fallback = {}) const;

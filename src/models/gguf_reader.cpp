@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "layers/weight_reader.h"
+#include "models/config_reader.h"
 
 namespace espalier::models {
 namespace {
@@ -46,7 +47,7 @@ int GgufReader::integer(std::string_view key, std::optional<int> fallback) const
   if (!value) {
     fail(key, "is missing");
   }
-  if (*value < 0 || *value > std::numeric_limits<int>::max()) {
+  if (*value < 0 || *value > largest_size) {
     fail(key, "is " + std::to_string(*value) + ", which is out of range");
   }
   return static_cast<int>(*value);
@@ -66,7 +67,7 @@ std::vector<int> GgufReader::integers(std::string_view key) const {
   const std::vector<std::int64_t> items = file_->metadata().integers(full).value();
   std::vector<int> list;
   for (const std::int64_t item : items) {
-    if (item < 0 || item > std::numeric_limits<int>::max()) {
+    if (item < 0 || item > largest_size) {
       fail(key, "has " + std::to_string(item) + ", which is out of range");
     }
     list.push_back(static_cast<int>(item));

@@ -39,6 +39,8 @@ nlohmann::json read_json(const std::filesystem::path& path) {
   } catch (const nlohmann::json::parse_error& error) {
     throw base::LoadError(path.string() + ": not valid JSON at byte " + std::to_string(error.byte) +
                           ".");
+  } catch (const nlohmann::json::out_of_range&) {
+    throw base::LoadError(path.string() + ": a number in it is out of range.");
   }
 }
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "layers/mlp.h"
+
 namespace espalier::models {
 namespace {
 
@@ -54,9 +56,9 @@ class RecurrentLoader {
 
   /// Depthwise convolutions [channels, 1, taps], whose channels lie behind one another. Where a
   /// file has them as several tensors these may be cut elsewhere: transformers saves equal parts.
-  kernels::Convolution convolution(const std::vector<std::string>& names,
-                                   const std::vector<int>& channels,
-                                   const ConvolutionDescriptor& part, bool silu) {
+  layers::Convolution convolution(const std::vector<std::string>& names,
+                                  const std::vector<int>& channels,
+                                  const ConvolutionDescriptor& part, bool activated) {
     std::vector<float> weight;
     std::vector<float> bias;
     const int total = std::reduce(channels.begin(), channels.end());
@@ -82,9 +84,13 @@ class RecurrentLoader {
     mx::array by_tap =
         mx::contiguous(mx::transpose(mx::reshape(layers::to_array(weight), {total, part.taps})));
     by_tap.eval();
-    return {.weight = by_tap,
-            .bias = part.bias ? std::optional(layers::to_array(bias)) : std::nullopt,
-            .silu = silu};
+    const bool silu = activated && part.activation == layers::Activation::silu;
+    return {.kernel = {.weight = by_tap,
+                       .bias = part.bias ? std::optional(layers::to_array(bias)) : std::nullopt,
+                       .silu = silu},
+            .function = activated && !silu
+                            ? std::optional(layers::element_function(part.activation))
+                            : std::nullopt};
   }
 
   /// The whole name of a tensor, or of a matrix without its suffix.
@@ -220,7 +226,8 @@ layers::GatedDelta load(RecurrentLoader& loader, const GatedDeltaDescriptor& par
           .value_dim = part.value_dim,
           .in_proj = load_projections(loader, part, outputs),
           .by_key_head = part.by_key_head,
-          .conv1d = loader.convolution(part.convolutions, convolved, {.taps = part.taps}, true),
+          .conv1d = loader.convolution(part.convolutions, convolved,
+                                       {.taps = part.taps, .activation = part.activation}, true),
           .dt_bias = loader.array("dt_bias", part.value_heads),
           .a = loader.negative_exp("A_log", {part.value_heads}),
           .rate_scale = part.rate_scale,
@@ -236,7 +243,7 @@ layers::KimiDelta load(RecurrentLoader& loader, const KimiDeltaDescriptor& part)
                                    {size, size, size, part.heads, part.head_dim, part.head_dim},
                                    loader.width()),
           .conv1d = loader.convolution({"q_conv1d", "k_conv1d", "v_conv1d"}, {size, size, size},
-                                       {.taps = part.taps}, true),
+                                       {.taps = part.taps, .activation = part.activation}, true),
           .f_b_proj = loader.linear({"f_b_proj"}, {size}, part.head_dim),
           .g_b_proj = loader.linear({"g_b_proj"}, {size}, part.head_dim),
           .dt_bias = loader.array("dt_bias", size),
@@ -281,6 +288,7 @@ layers::RgLru load(RecurrentLoader& loader, const RgLruDescriptor& part) {
   }
   return {.in_proj = loader.linear({"linear_x", "linear_y"}, {part.channels, part.channels},
                                    loader.width(), true),
+          .function = layers::element_function(part.activation),
           .conv1d = loader.convolution({"conv_1d"}, {part.channels},
                                        {.taps = part.taps, .bias = true}, false),
           .gates = load_gates(loader, part),
@@ -304,6 +312,7 @@ layers::LightningAttention load(RecurrentLoader& loader, const LightningDescript
   return {.heads = part.heads,
           .head_dim = part.head_dim,
           .in_proj = loader.linear({"qkv_proj", "output_gate"}, {3 * size, size}, loader.width()),
+          .function = layers::element_function(part.activation),
           .decay = mx::reshape(layers::to_array(decay), {1, part.heads}),
           .norm = loader.rms_norm("norm.weight", size, part.norm_eps),
           .out_proj = loader.linear({"out_proj"}, {loader.width()}, size)};

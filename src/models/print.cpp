@@ -37,13 +37,6 @@ void add(json& target, const char* key, bool value) {
   }
 }
 
-std::string_view name_of(layers::Activation activation) {
-  constexpr std::array<std::string_view, 8> names = {"silu",          "gelu_tanh", "gelu_erf",
-                                                     "gelu_quick",    "relu",      "relu_squared",
-                                                     "clamped_swish", "xielu"};
-  return names.at(static_cast<std::size_t>(activation));
-}
-
 std::string_view name_of(layers::RouterRule::Score score) {
   constexpr std::array<std::string_view, 3> names = {"softmax", "sigmoid", "sparse_mixer"};
   return names.at(static_cast<std::size_t>(score));
@@ -161,8 +154,9 @@ json describe(const ParallelMixerDescriptor& part) {
 }
 
 json describe(const MlpDescriptor& part) {
-  json result = {
-      {"hidden", part.hidden}, {"activation", name_of(part.activation)}, {"gated", part.gated}};
+  json result = {{"hidden", part.hidden},
+                 {"activation", activation_name(part.activation)},
+                 {"gated", part.gated}};
   add(result, "bias", part.bias);
   add(result, "hidden_norm", part.hidden_norm);
   add(result, "gate_scale", part.gate_scale, 1.0F);
@@ -192,7 +186,7 @@ json describe(const ExpertsDescriptor& part) {
   constexpr std::array layouts = {"each", "stacked", "transposed"};
   json result = {{"router", describe(part.router)},
                  {"hidden", part.hidden},
-                 {"activation", name_of(part.activation)},
+                 {"activation", activation_name(part.activation)},
                  {"gated", part.gated},
                  {"layout", layouts.at(static_cast<std::size_t>(part.layout))}};
   add(result, "bias", part.bias);
@@ -240,7 +234,7 @@ json describe(const LayerDescriptor& layer) {
   add(result, "parallel", layer.parallel);
   if (layer.layer_input) {
     result["layer_input"] = {{"size", layer.layer_input->size},
-                             {"activation", name_of(layer.layer_input->activation)}};
+                             {"activation", activation_name(layer.layer_input->activation)}};
   }
   add(result, "output_scale", layer.output_scale);
   return result;
@@ -269,6 +263,13 @@ void write(const json& object, int depth, std::string& text) {
 }
 
 }  // namespace
+
+std::string_view activation_name(layers::Activation activation) {
+  constexpr std::array<std::string_view, 10> names = {
+      "silu",         "gelu_tanh", "gelu_erf", "gelu_quick",    "relu",
+      "relu_squared", "sigmoid",   "tanh",     "clamped_swish", "xielu"};
+  return names.at(static_cast<std::size_t>(activation));
+}
 
 json to_json(const Descriptor& descriptor) {
   json result = {{"family", descriptor.family},

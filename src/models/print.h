@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,9 @@ nlohmann::ordered_json to_json(const Descriptor& descriptor);
 
 /// The same as lines of "key: value", objects indented.
 std::string to_text(const nlohmann::ordered_json& json);
+
+/// As descriptions write it.
+std::string_view activation_name(layers::Activation activation);
 
 /// How many parameters a token's way through the layers meets less than there are: those of experts
 /// that it does not choose.

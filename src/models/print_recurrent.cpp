@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "models/print.h"
+
 namespace espalier::models {
 namespace {
 
@@ -12,11 +14,19 @@ using json = nlohmann::ordered_json;
 /// Infinity is no JSON number.
 json number(float value) { return std::isfinite(value) ? json(value) : json("infinity"); }
 
+void add(json& target, layers::Activation activation,
+         layers::Activation usual = layers::Activation::silu) {
+  if (activation != usual) {
+    target["activation"] = activation_name(activation);
+  }
+}
+
 json describe(const ConvolutionDescriptor& part) {
   json result = {{"taps", part.taps}};
   if (part.bias) {
     result["bias"] = true;
   }
+  add(result, part.activation);
   return result;
 }
 
@@ -69,19 +79,23 @@ json describe(const GatedDeltaDescriptor& part) {
   if (part.rate_scale != 1.0F) {
     result["rate_scale"] = part.rate_scale;
   }
+  add(result, part.activation);
   return {{"gated_delta", std::move(result)}};
 }
 
 json describe(const KimiDeltaDescriptor& part) {
-  return {{"kimi_delta",
-           {{"heads", part.heads},
-            {"head_dim", part.head_dim},
-            {"taps", part.taps},
-            {"norm_eps", number(part.norm_eps)}}}};
+  json result = {{"heads", part.heads},
+                 {"head_dim", part.head_dim},
+                 {"taps", part.taps},
+                 {"norm_eps", number(part.norm_eps)}};
+  add(result, part.activation);
+  return {{"kimi_delta", std::move(result)}};
 }
 
 json describe(const RgLruDescriptor& part) {
-  return {{"rg_lru", {{"channels", part.channels}, {"heads", part.heads}, {"taps", part.taps}}}};
+  json result = {{"channels", part.channels}, {"heads", part.heads}, {"taps", part.taps}};
+  add(result, part.activation, layers::Activation::gelu_tanh);
+  return {{"rg_lru", std::move(result)}};
 }
 
 json describe(const ShortConvolutionDescriptor& part) {
@@ -90,11 +104,12 @@ json describe(const ShortConvolutionDescriptor& part) {
 }
 
 json describe(const LightningDescriptor& part) {
-  return {{"lightning_attention",
-           {{"heads", part.heads},
-            {"head_dim", part.head_dim},
-            {"first_decay_rate", number(part.decay_rates.front())},
-            {"last_decay_rate", number(part.decay_rates.back())}}}};
+  json result = {{"heads", part.heads},
+                 {"head_dim", part.head_dim},
+                 {"first_decay_rate", number(part.decay_rates.front())},
+                 {"last_decay_rate", number(part.decay_rates.back())}};
+  add(result, part.activation);
+  return {{"lightning_attention", std::move(result)}};
 }
 
 }  // namespace

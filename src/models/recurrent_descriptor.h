@@ -6,12 +6,15 @@
 #include <variant>
 #include <vector>
 
+#include "layers/activation.h"
+
 namespace espalier::models {
 
 /// The causal convolution in front of a recurrence.
 struct ConvolutionDescriptor {
   int taps;
   bool bias = false;
+  layers::Activation activation = layers::Activation::silu;  // of its results, where there is one
 };
 
 /// Mamba (Gu & Dao 2023).
@@ -63,6 +66,7 @@ struct GatedDeltaDescriptor {
   int value_heads;
   int value_dim;
   int taps;
+  layers::Activation activation = layers::Activation::silu;  // of the convolutions
   float rate_scale = 1.0F;  // on the delta rule's rate; 2 allows negative eigenvalues
   float norm_eps;
   /// Whose outputs side by side are q, k, v, gate, rate and decay; or q, k, v and gate of each key
@@ -81,6 +85,7 @@ struct KimiDeltaDescriptor {
   int heads;
   int head_dim;
   int taps;
+  layers::Activation activation = layers::Activation::silu;  // of the convolutions
   float norm_eps;
 };
 
@@ -89,6 +94,7 @@ struct RgLruDescriptor {
   int channels;
   int heads;  // of the gates' block-diagonal matrices
   int taps;
+  layers::Activation activation = layers::Activation::gelu_tanh;  // of the branch beside it
 };
 
 /// LFM2's doubly gated short convolution.
@@ -102,6 +108,7 @@ struct LightningDescriptor {
   int heads;
   int head_dim;
   float norm_eps;
+  layers::Activation activation = layers::Activation::silu;  // of q, k and v
   std::vector<float> decay_rates;  // [heads]: a step multiplies the state by e^-rate
 };
 

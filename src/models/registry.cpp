@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -18,6 +20,7 @@ constexpr std::array families = {
     Family{"afmoe", "", read_afmoe, nullptr},
     Family{"apertus", "", read_apertus, nullptr},
     Family{"arcee", "", read_arcee, nullptr},
+    Family{"aria_text", "", read_aria, nullptr},
     Family{"axk1", "", read_axk1, nullptr},
     Family{"bamba", "", read_bamba, nullptr},
     Family{"bert", "", read_bert, nullptr},
@@ -26,6 +29,7 @@ constexpr std::array families = {
     Family{"bloom", "", read_bloom, nullptr},
     Family{"cohere", "", read_cohere, nullptr},
     Family{"cohere2", "", read_cohere2, nullptr},
+    Family{"cohere2_moe", "", read_cohere2_moe, nullptr},
     Family{"cwm", "", read_cwm, nullptr},
     Family{"deepseek_v2", "deepseek2", read_deepseek_v2, read_deepseek},
     Family{"deepseek_v3", "", read_deepseek_v3, nullptr},
@@ -42,10 +46,14 @@ constexpr std::array families = {
     Family{"gemma2", "gemma2", read_gemma2, read_gemma2},
     Family{"gemma3_text", "gemma3", read_gemma3, read_gemma3},
     Family{"gemma4_text", "", read_gemma4, nullptr},
+    Family{"gemma4_unified_text", "", read_gemma4_unified, nullptr},
     Family{"glm", "", read_glm, nullptr},
     Family{"glm4", "", read_glm4, nullptr},
     Family{"glm4_moe", "", read_glm4_moe, nullptr},
     Family{"glm4_moe_lite", "", read_glm4_moe_lite, nullptr},
+    Family{"glm4v_moe_text", "", read_glm4v_moe, nullptr},
+    Family{"glm4v_text", "", read_glm4v, nullptr},
+    Family{"gpt-sw3", "", read_gpt2, nullptr},
     Family{"gpt2", "", read_gpt2, nullptr},
     Family{"gpt_bigcode", "", read_gpt_bigcode, nullptr},
     Family{"gpt_neo", "", read_gpt_neo, nullptr},
@@ -53,6 +61,7 @@ constexpr std::array families = {
     Family{"gpt_oss", "gpt-oss", read_gpt_oss, read_gpt_oss},
     Family{"gptj", "", read_gptj, nullptr},
     Family{"granite", "granite", read_granite, read_granite},
+    Family{"granite4_vision_text", "", read_granite, nullptr},
     Family{"granite_swa", "", read_granite_swa, nullptr},
     Family{"granitemoe", "granitemoe", read_granitemoe, read_granite},
     Family{"granitemoe_swa", "", read_granitemoe_swa, nullptr},
@@ -92,18 +101,27 @@ constexpr std::array families = {
     Family{"olmo3", "", read_olmo2, nullptr},
     Family{"olmo_hybrid", "", read_olmo_hybrid, nullptr},
     Family{"olmoe", "olmoe", read_olmoe, read_olmoe},
+    Family{"openai-gpt", "", read_openai_gpt, nullptr},
     Family{"opt", "", read_opt, nullptr},
     Family{"persimmon", "", read_persimmon, nullptr},
     Family{"phi", "", read_phi, nullptr},
     Family{"phi3", "", read_phi3, nullptr},
     Family{"phimoe", "", read_phimoe, nullptr},
     Family{"qwen2", "qwen2", read_qwen2, read_qwen2},
+    Family{"qwen2_5_omni_text", "", read_qwen2_vl, nullptr},
+    Family{"qwen2_5_vl", "", read_qwen2_vl, nullptr},
+    Family{"qwen2_5_vl_text", "", read_qwen2_vl, nullptr},
     Family{"qwen2_moe", "qwen2moe", read_qwen2_moe, read_qwen2_moe},
+    Family{"qwen2_vl", "", read_qwen2_vl, nullptr},
+    Family{"qwen2_vl_text", "", read_qwen2_vl, nullptr},
     Family{"qwen3", "qwen3", read_qwen3, read_qwen3},
     Family{"qwen3_5_moe_text", "", read_qwen3_5_moe, nullptr},
     Family{"qwen3_5_text", "", read_qwen3_5, nullptr},
     Family{"qwen3_moe", "qwen3moe", read_qwen3_moe, read_qwen3_moe},
     Family{"qwen3_next", "qwen3next", read_qwen3_next, read_qwen3_next},
+    Family{"qwen3_omni_moe_text", "", read_qwen3_omni_moe, nullptr},
+    Family{"qwen3_vl_moe_text", "", read_qwen3_vl_moe, nullptr},
+    Family{"qwen3_vl_text", "", read_qwen3_vl, nullptr},
     Family{"recurrent_gemma", "", read_recurrent_gemma, nullptr},
     Family{"roberta", "", read_roberta, nullptr},
     Family{"seed_oss", "", read_seed_oss, nullptr},
@@ -152,6 +170,77 @@ std::size_t distance(std::string_view a, std::string_view b) {
                         "' is not supported; the nearest that are: " + names + ".");
 }
 
+/// The largest count of rows, columns or state elements that a part of a layer leads to.
+struct LargestCount {
+  double operator()(const std::monostate& /*unused*/) const { return 0; }
+  double operator()(const AttentionDescriptor& part) const {
+    // With a gate for each query element; keys and values are not more.
+    return 2.0 * part.heads * std::max({part.head_dim, part.value_dim, 1});
+  }
+  double operator()(const EncoderAttentionDescriptor& part) const {
+    return 1.0 * part.heads * part.head_dim;
+  }
+  double operator()(const LatentAttentionDescriptor& part) const {
+    return part.heads * (1.0 * part.nope_dim + part.rope_dim + part.value_dim) + part.kv_rank;
+  }
+  double operator()(const ParallelMixerDescriptor& part) const {
+    return std::max((*this)(part.attention), (*this)(part.mamba));
+  }
+  double operator()(const RecurrentDescriptor& part) const { return std::visit(*this, part); }
+  double operator()(const MambaDescriptor& part) const {
+    return (part.channels + padding) * (part.states + 2.0) + part.time_rank +
+           1.0 * part.channels * part.convolution.taps;
+  }
+  double operator()(const Mamba2Descriptor& part) const {
+    const double rows = 2.0 * part.heads * part.head_dim + 2.0 * part.groups * part.states;
+    return rows * (part.convolution.taps + 1.0) +
+           1.0 * part.heads * part.states * (part.head_dim + padding);
+  }
+  double operator()(const GatedDeltaDescriptor& part) const {
+    const double rows =
+        1.0 * part.key_heads * part.key_dim + 1.0 * part.value_heads * part.value_dim;
+    return 2 * rows * (part.taps + 1.0) +
+           1.0 * part.value_heads * part.key_dim * (part.value_dim + padding);
+  }
+  double operator()(const KimiDeltaDescriptor& part) const {
+    return 1.0 * part.heads * part.head_dim * (3.0 * part.taps + part.head_dim + padding);
+  }
+  double operator()(const RgLruDescriptor& part) const { return part.channels * (part.taps + 2.0); }
+  double operator()(const ShortConvolutionDescriptor& part) const {
+    return part.channels * (part.convolution.taps + 3.0);
+  }
+  double operator()(const LightningDescriptor& part) const {
+    return 1.0 * part.heads * part.head_dim * (part.head_dim + padding);
+  }
+  double operator()(const MlpDescriptor& part) const { return 2.0 * part.hidden; }
+  double operator()(const ExpertsDescriptor& part) const {
+    return 2.0 * part.hidden * part.router.rule.experts;
+  }
+  double operator()(const ParallelFeedForwardDescriptor& part) const {
+    return (*this)(part.experts);
+  }
+
+ private:
+  static constexpr double padding = 16;  // of a recurrent state's rows
+};
+
+/// Loading multiplies sizes as `int`s, so what they lead to has to fit.
+Descriptor checked(Descriptor descriptor, const std::string& path) {
+  for (std::size_t i = 0; i < descriptor.layers.size(); ++i) {
+    const LayerDescriptor& layer = descriptor.layers[i];
+    const double inputs = layer.layer_input ? 1.0 * layer.layer_input->size *
+                                                  static_cast<double>(descriptor.layers.size())
+                                            : 0;
+    const double largest = std::max({std::visit(LargestCount(), layer.mixer),
+                                     std::visit(LargestCount(), layer.feed_forward), inputs});
+    if (!(largest <= std::numeric_limits<int>::max())) {
+      throw base::LoadError(path + ": the sizes of layer " + std::to_string(i) +
+                            " are larger than a model can have.");
+    }
+  }
+  return descriptor;
+}
+
 }  // namespace
 
 bool is_encoder(std::string_view model_type) {
@@ -170,7 +259,7 @@ Descriptor describe_model(ConfigReader& config) {
   config.ignore("dtype");
   config.ignore("torch_dtype");
   config.check_all_read();
-  return descriptor;
+  return checked(std::move(descriptor), config.path());
 }
 
 Descriptor describe_model(const GgufReader& file) {
@@ -180,7 +269,7 @@ Descriptor describe_model(const GgufReader& file) {
   }
   Descriptor descriptor = family->from_gguf(file);
   file.check_all_read();
-  return descriptor;
+  return checked(std::move(descriptor), file.path());
 }
 
 }  // namespace espalier::models

@@ -65,7 +65,10 @@ void read_long_rope(const ConfigReader& config, const ConfigReader& rope, RopeSe
 void read_scaling(const ConfigReader& config, const ConfigReader& rope, RopeSettings& settings) {
   const std::string type = rope.string("rope_type", rope.string("type", "default"));
   rope.ignore("type");
-  if (type == "default") {
+  // Which frequencies follow a token's row and column in a picture: those of text are all alike.
+  rope.ignore("mrope_section");
+  rope.ignore("mrope_interleaved");
+  if (type == "default" || type == "mrope") {
     return;
   }
   const double context = config.integer("max_position_embeddings");
@@ -207,6 +210,16 @@ RopeSettings read_rope(const GgufReader& file, int head_dim, double default_thet
     settings.scaling = LinearRope{.factor = factor};
   }
   return settings;
+}
+
+int rotated_dims(const RopeSettings& settings, int head_dim) {
+  const double dims = settings.partial * head_dim;
+  if (!(dims >= 0 && dims <= most_dims)) {
+    throw base::LoadError("rotary embedding of " + std::to_string(settings.partial) +
+                          " of a head of " + std::to_string(head_dim) +
+                          " elements cannot be computed.");
+  }
+  return static_cast<int>(dims);
 }
 
 RopeDescriptor make_rope(const RopeSettings& settings, int dims, bool interleaved) {

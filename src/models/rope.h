@@ -65,6 +65,9 @@ RopeSettings read_rope(const ConfigReader& config, std::string_view layer_type =
 /// Reads `rope.dimension_count`, `rope.freq_base`, `rope.scaling.*` and the factors tensor.
 RopeSettings read_rope(const GgufReader& file, int head_dim, double default_theta = 10000);
 
+/// How many elements of each head are rotated.
+int rotated_dims(const RopeSettings& settings, int head_dim);
+
 /// The frequencies for `dims` rotated elements of each head.
 RopeDescriptor make_rope(const RopeSettings& settings, int dims, bool interleaved = false);
 

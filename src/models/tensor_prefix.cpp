@@ -13,8 +13,12 @@ void find_tensor_prefix(TensorNames& names, const layers::WeightReader& weights)
   if (prefix.empty() || holds(names.embedding)) {
     return;
   }
-  const std::array<std::string, 4> others = {"", "model.language_model.",
-                                             "language_model." + prefix, "language_model."};
+  const std::array<std::string, 6> others = {"",
+                                             "model.language_model.",
+                                             "language_model." + prefix,
+                                             "language_model.",
+                                             "model.text_model.",
+                                             "thinker.model."};
   const auto* found =
       std::ranges::find_if(others, [&](const std::string& other) { return holds(other + bare); });
   if (found == others.end()) {
@@ -29,8 +33,10 @@ void find_tensor_prefix(TensorNames& names, const layers::WeightReader& weights)
       name->replace(0, prefix.size(), *found);
     }
   }
-  if (const std::string head = "language_model." + names.head; holds(head)) {
-    names.head = head;
+  for (const char* part : {"language_model.", "thinker."}) {
+    if (const std::string head = part + names.head; holds(head)) {
+      names.head = head;
+    }
   }
 }
 

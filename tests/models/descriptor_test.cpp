@@ -1,6 +1,11 @@
-// Settings that mean the same in the spellings of transformers 4 and 5.
+// Settings that mean the same in the spellings of transformers 4 and 5, and ones that mean nothing.
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <fstream>
+#include <limits>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -9,8 +14,11 @@
 #include "base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "models/inspect.h"
 #include "models/registry.h"
+#include "support/damaged_files.h"
 #include "support/fixtures.h"
+#include "support/temporary_folder.h"
 
 namespace espalier::models {
 namespace {
@@ -206,6 +214,78 @@ TEST_F(DescriptorTest, RefusesLayerTypesItCannotPlace) {
   EXPECT_THROW(describe(wrong), base::LoadError);
   wrong["layer_types"] = {"full_attention", "full_attention", "full_attention", "mamba"};
   EXPECT_THROW(describe(wrong), base::LoadError);
+}
+
+const std::vector<json>& nonsense() {
+  static const std::vector<json> values = {nullptr,
+                                           -1,
+                                           0,
+                                           1,
+                                           std::numeric_limits<std::int32_t>::max(),
+                                           std::int64_t{1} << 31U,
+                                           std::numeric_limits<std::int64_t>::max(),
+                                           std::numeric_limits<std::int64_t>::min(),
+                                           std::numeric_limits<std::uint64_t>::max(),
+                                           1e308,
+                                           -1e-300,
+                                           0.5,
+                                           "",
+                                           "x",
+                                           json::array(),
+                                           json::object(),
+                                           json::array({1, std::int64_t{1} << 40U}),
+                                           json::array({json::array()}),
+                                           true,
+                                           {{"a", 1}}};
+  return values;
+}
+
+/// The places of all settings, those inside objects and arrays too.
+void add_places(const json& value, const json::json_pointer& here,
+                std::vector<json::json_pointer>& places) {
+  if (!here.empty()) places.push_back(here);
+  if (value.is_object()) {
+    for (const auto& [key, inner] : value.items()) add_places(inner, here / key, places);
+  } else if (value.is_array()) {
+    for (std::size_t i = 0; i < value.size(); ++i) add_places(value[i], here / i, places);
+  }
+}
+
+/// Some of the many combinations in every run; all that are wanted with `ESPALIER_DAMAGED_FILES`.
+TEST_F(DescriptorTest, NonsenseIsDescribedOrRefused) {
+  const tests::TemporaryFolder folder;
+  std::mt19937_64 random(20240229);
+  int refused = 0;
+  std::vector<std::filesystem::path> checkpoints;
+  for (const auto& entry : std::filesystem::directory_iterator(*fixtures_ / "a")) {
+    if (entry.is_directory()) checkpoints.push_back(entry.path());
+  }
+  std::ranges::sort(checkpoints);
+  for (int i = 0; i < tests::damaged_variants(); ++i) {
+    const std::filesystem::path& checkpoint =
+        checkpoints[static_cast<std::size_t>(i) % checkpoints.size()];
+    json settings = json::parse(std::ifstream(checkpoint / "config.json"));
+    std::vector<json::json_pointer> places;
+    add_places(settings, json::json_pointer(), places);
+    const json::json_pointer& place = places[random() % places.size()];
+    settings[place] = nonsense()[random() % nonsense().size()];
+    SCOPED_TRACE(checkpoint.filename().string() + " with " + place.to_string() + " = " +
+                 settings[place].dump());
+    std::filesystem::remove(folder.path() / "model.safetensors");
+    std::filesystem::create_symlink(checkpoint / "model.safetensors",
+                                    folder.path() / "model.safetensors");
+    folder.write("config.json", settings.dump());
+    tests::largest_request = 0;
+    try {
+      inspect_model(folder.path());
+    } catch (const base::LoadError&) {
+      ++refused;
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << error.what();
+    }
+    EXPECT_LE(tests::largest_request, tests::memory_allowance);
+  }
+  EXPECT_GT(refused, tests::damaged_variants() / 4);
 }
 
 }  // namespace

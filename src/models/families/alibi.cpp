@@ -93,7 +93,7 @@ Descriptor read_bloom(ConfigReader& config) {
   }
   config.require_off("apply_residual_connection_post_layernorm");
   Descriptor decoder = dense_decoder(config);
-  set_hidden(decoder, 4 * decoder.width);
+  set_hidden(decoder, config.product("hidden_size", 4, decoder.width));
   const NormDescriptor norm = biased_layer_norm(config, "layer_norm_epsilon");
   set_pre_norms(decoder, norm);
   set_plain_mlp(decoder);
@@ -125,7 +125,8 @@ Descriptor read_falcon(ConfigReader& config) {
   const bool parallel = config.boolean("parallel_attn", true) || newer;
   const bool two_norms = config.integer("num_ln_in_parallel_attn", 2) == 2 && newer;
   Descriptor decoder = dense_decoder(config);
-  set_hidden(decoder, config.integer("ffn_hidden_size", 4 * decoder.width));
+  set_hidden(decoder,
+             config.integer("ffn_hidden_size", config.product("hidden_size", 4, decoder.width)));
   set_pre_norms(decoder, biased_layer_norm(config, "layer_norm_epsilon"));
   set_plain_mlp(decoder);
   set_activation(decoder, read_activation(config, "activation"));
@@ -179,7 +180,8 @@ Descriptor read_mpt(ConfigReader& config) {
     config.fail("no_bias", "is false, which is not supported");
   }
   Descriptor decoder = dense_decoder(config);
-  set_hidden(decoder, config.integer("expansion_ratio", 4) * decoder.width);
+  set_hidden(decoder, config.product("expansion_ratio", config.integer("expansion_ratio", 4),
+                                     decoder.width));
   set_pre_norms(decoder, layer_norm(config, "layer_norm_epsilon"));
   set_plain_mlp(decoder);
   set_activation(decoder, layers::Activation::gelu_erf);

@@ -11,8 +11,8 @@ namespace espalier::models {
 Descriptor read_bamba(ConfigReader& config) {
   config.set_defaults({{"partial_rotary_factor", 0.5}});
   Descriptor decoder = attention_and_mamba2_decoder(config);
-  Mamba2Descriptor mamba =
-      read_mamba2_part(config, config.integer("mamba_expand", 2) * decoder.width);
+  Mamba2Descriptor mamba = read_mamba2_part(
+      config, config.product("mamba_expand", config.integer("mamba_expand", 2), decoder.width));
   mamba.output_norm = Mamba2Descriptor::OutputNorm{.eps = decoder.final_norm.eps};
   const std::vector<int> attending = config.integers("attn_layer_indices");
   for (std::size_t i = 0; i < decoder.layers.size(); ++i) {

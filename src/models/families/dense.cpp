@@ -1,6 +1,7 @@
 #include "models/families/dense.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -27,17 +28,46 @@ TensorNames hugging_face_names() {
           .mlp_post_norm = "post_feedforward_layernorm"};
 }
 
+/// By the names that transformers has for them.
+struct NamedActivation {
+  std::string_view name;
+  layers::Activation activation;
+};
+
+constexpr std::array activations = {
+    NamedActivation{"gelu", layers::Activation::gelu_erf},
+    NamedActivation{"gelu_accurate", layers::Activation::gelu_tanh},
+    NamedActivation{"gelu_fast", layers::Activation::gelu_tanh},
+    NamedActivation{"gelu_new", layers::Activation::gelu_tanh},
+    NamedActivation{"gelu_python", layers::Activation::gelu_erf},
+    NamedActivation{"gelu_python_tanh", layers::Activation::gelu_tanh},
+    NamedActivation{"gelu_pytorch_tanh", layers::Activation::gelu_tanh},
+    NamedActivation{"quick_gelu", layers::Activation::gelu_quick},
+    NamedActivation{"relu", layers::Activation::relu},
+    NamedActivation{"relu2", layers::Activation::relu_squared},
+    NamedActivation{"sigmoid", layers::Activation::sigmoid},
+    NamedActivation{"silu", layers::Activation::silu},
+    NamedActivation{"swish", layers::Activation::silu},
+    NamedActivation{"tanh", layers::Activation::tanh},
+    NamedActivation{"xielu", layers::Activation::xielu},
+};
+
 void check(bool holds, const std::string& path, const std::string& what) {
   if (!holds) {
     throw base::LoadError(path + ": " + what + ".");
   }
 }
 
+/// Families keep numbers for each of them.
+constexpr int most_heads = 1 << 16;
+
 /// The sizes must be positive and the heads divide into groups.
 void check_sizes(const AttentionDescriptor& attention, const Descriptor& decoder, int layer_count,
                  const std::string& path) {
   check(decoder.width > 0 && decoder.vocabulary > 0 && decoder.context > 0 && layer_count > 0, path,
         "the model has a size of zero");
+  check(attention.heads <= most_heads, path,
+        std::to_string(attention.heads) + " attention heads are more than a model can have");
   check(attention.heads > 0 && attention.kv_heads > 0 && attention.head_dim > 0 &&
             attention.heads % attention.kv_heads == 0,
         path,
@@ -133,28 +163,11 @@ NormDescriptor layer_norm(const ConfigReader& config, std::string_view key) {
 
 layers::Activation read_activation(const ConfigReader& config, std::string_view key) {
   const std::string name = config.string(key);
-  if (name == "silu" || name == "swish") {
-    return layers::Activation::silu;
+  const auto* found = std::ranges::find(activations, name, &NamedActivation::name);
+  if (found == activations.end()) {
+    config.fail(key, "is '" + name + "', which is not supported");
   }
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast") {
-    return layers::Activation::gelu_tanh;
-  }
-  if (name == "gelu") {
-    return layers::Activation::gelu_erf;
-  }
-  if (name == "relu") {
-    return layers::Activation::relu;
-  }
-  if (name == "quick_gelu") {
-    return layers::Activation::gelu_quick;
-  }
-  if (name == "xielu") {
-    return layers::Activation::xielu;
-  }
-  if (name == "relu2") {
-    return layers::Activation::relu_squared;
-  }
-  config.fail(key, "is '" + name + "', which is not supported");
+  return found->activation;
 }
 
 void set_pre_norms(Descriptor& decoder, const NormDescriptor& norm) {
@@ -215,8 +228,7 @@ void set_qk_norm(Descriptor& decoder) {
 
 void set_rope(Descriptor& decoder, const RopeSettings& settings, bool interleaved) {
   const int head_dim = decoder.layers.front().attention().head_dim;
-  const RopeDescriptor rope =
-      make_rope(settings, static_cast<int>(settings.partial * head_dim), interleaved);
+  const RopeDescriptor rope = make_rope(settings, rotated_dims(settings, head_dim), interleaved);
   for (LayerDescriptor& layer : decoder.layers) {
     layer.attention().rope = rope;
   }

@@ -155,7 +155,6 @@ Descriptor read_nomic_bert(ConfigReader& config) {
   if (activation != "swiglu") {
     config.fail("activation_function", "is '" + activation + "', which is not supported");
   }
-  require_silu(config, "hidden_act");
   if (config.number("rotary_emb_fraction", 1) != 1) {
     config.fail("rotary_emb_fraction", "other than 1 is not supported");
   }
@@ -164,9 +163,14 @@ Descriptor read_nomic_bert(ConfigReader& config) {
         "parallel_block", "use_rms_norm", "rotary_emb_scale_base"}) {
     config.require_off(key);
   }
-  set_sum_norms(decoder,
-                {.mixer = attention, .feed_forward = MlpDescriptor{.hidden = sizes.hidden}},
-                biased_norm(config, "layer_norm_eps"), sizes.layers);
+  set_sum_norms(
+      decoder,
+      {.mixer = attention,
+       .feed_forward = MlpDescriptor{.hidden = sizes.hidden,
+                                     .activation = config.contains("hidden_act")
+                                                       ? read_activation(config, "hidden_act")
+                                                       : layers::Activation::silu}},
+      biased_norm(config, "layer_norm_eps"), sizes.layers);
   ignore_keys(config, {"causal",
                        "classifier_dropout",
                        "dense_seq_output",

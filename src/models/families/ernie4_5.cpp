@@ -31,9 +31,10 @@ Descriptor read_ernie4_5_moe(ConfigReader& config) {
   decoder.names.experts = expert_names("mlp");
   decoder.names.experts.correction_bias = "mlp.moe_statics.e_score_correction_bias";
   if (const int shared = config.integer("moe_num_shared_experts", 2); shared > 0) {
-    experts.shared = MlpDescriptor{.hidden = shared * experts.hidden,
-                                   .activation = experts.activation,
-                                   .bias = config.boolean("use_bias", false)};
+    experts.shared =
+        MlpDescriptor{.hidden = config.product("moe_num_shared_experts", shared, experts.hidden),
+                      .activation = experts.activation,
+                      .bias = config.boolean("use_bias", false)};
     name_shared_expert(decoder.names.experts, "mlp.shared_experts");
   }
   decoder.head_bias = config.boolean("use_bias", false);  // the experts alone have none

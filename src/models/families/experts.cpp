@@ -70,7 +70,8 @@ ExpertsDescriptor deepseek_experts(const ConfigReader& config, Descriptor& decod
       config.contains("num_shared_experts") ? "num_shared_experts" : "n_shared_experts", 0);
   if (shared > 0) {
     experts.shared =
-        MlpDescriptor{.hidden = shared * experts.hidden, .activation = experts.activation};
+        MlpDescriptor{.hidden = config.product("n_shared_experts", shared, experts.hidden),
+                      .activation = experts.activation};
     name_shared_expert(decoder.names.experts, "mlp.shared_experts");
   }
   return experts;

@@ -28,7 +28,8 @@ std::vector<double> multipliers(const ConfigReader& config, std::string_view key
 }
 
 Mamba2Descriptor read_mixer(const ConfigReader& config, int width) {
-  const int channels = config.integer("mamba_d_ssm", config.integer("mamba_expand", 2) * width);
+  const int channels = config.integer(
+      "mamba_d_ssm", config.product("mamba_expand", config.integer("mamba_expand", 2), width));
   Mamba2Descriptor mamba = read_mamba2_part(config, channels);
   mamba.output_bias = config.boolean("projectors_bias", false);
   if (config.boolean("mamba_rms_norm", false)) {

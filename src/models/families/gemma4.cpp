@@ -177,4 +177,10 @@ Descriptor read_gemma4(ConfigReader& config) {
   return decoder;
 }
 
+// Gemma 4 12B, which sees and hears by itself: neither vectors for each layer nor experts.
+Descriptor read_gemma4_unified(ConfigReader& config) {
+  config.set_defaults({{"hidden_size_per_layer_input", 0}, {"sliding_window", 1024}});
+  return read_gemma4(config);
+}
+
 }  // namespace espalier::models

@@ -51,7 +51,7 @@ Descriptor gpt2_decoder(ConfigReader& config) {
   use_gpt2_keys(config);
   config.require_off("add_cross_attention");
   Descriptor decoder = dense_decoder(config);
-  set_hidden(decoder, config.integer("n_inner", 4 * decoder.width));
+  set_hidden(decoder, config.integer("n_inner", config.product("n_embd", 4, decoder.width)));
   set_gpt(decoder, config, "layer_norm_epsilon", "activation_function");
   set_attention_bias(decoder, true);
   set_mlp_bias(decoder, true);
@@ -126,7 +126,7 @@ Descriptor read_gpt_neox(ConfigReader& config) {
 Descriptor read_gptj(ConfigReader& config) {
   use_gpt2_keys(config);
   Descriptor decoder = dense_decoder(config);
-  set_hidden(decoder, config.integer("n_inner", 4 * decoder.width));
+  set_hidden(decoder, config.integer("n_inner", config.product("n_embd", 4, decoder.width)));
   decoder.tied_head = config.boolean("tie_word_embeddings", false);
   decoder.head_bias = !decoder.tied_head;
   set_gpt(decoder, config, "layer_norm_epsilon", "activation_function");
@@ -159,7 +159,7 @@ Descriptor read_gpt_neo(ConfigReader& config) {
   config.ignore("num_key_value_heads");
   Descriptor decoder = dense_decoder(config);
   const int hidden = config.integer("intermediate_size");
-  set_hidden(decoder, hidden > 0 ? hidden : 4 * decoder.width);
+  set_hidden(decoder, hidden > 0 ? hidden : config.product("hidden_size", 4, decoder.width));
   set_gpt(decoder, config, "layer_norm_epsilon", "activation_function");
   set_mlp_bias(decoder, true);
   decoder.positions = LearnedPositionsDescriptor{.rows = decoder.context};
@@ -281,8 +281,8 @@ Descriptor read_phi(ConfigReader& config) {
 
 namespace {
 
-/// OPT 350M: norms behind the sums of stream and part; the last one is the decoder's final norm.
-void set_opt_sum_norms(Descriptor& decoder) {
+/// Norms behind the sums of stream and part; the last one is the decoder's final norm.
+void set_sum_norms(Descriptor& decoder) {
   TensorNames& names = decoder.names;
   names.attention_post_norm = names.attention_norm;
   names.mlp_post_norm = names.mlp_norm;
@@ -297,6 +297,19 @@ void set_opt_sum_norms(Descriptor& decoder) {
 }
 
 }  // namespace
+
+// The first GPT: GPT-2 with norms behind its parts. Its "gelu" is the tanh form.
+Descriptor read_openai_gpt(ConfigReader& config) {
+  const std::string activation = config.string("afn", "gelu");
+  config.set_defaults({{"activation_function", activation == "gelu" ? "gelu_new" : activation},
+                       {"layer_norm_epsilon", 1e-5}});
+  Descriptor decoder = read_gpt2(config);
+  TensorNames& names = decoder.names;
+  names.embedding = "transformer.tokens_embed";
+  names.positions = "transformer.positions_embed";
+  set_sum_norms(decoder);
+  return decoder;
+}
 
 // OPT: learned positions that begin at row 2, plain parts with ReLU.
 Descriptor read_opt(ConfigReader& config) {
@@ -326,7 +339,7 @@ Descriptor read_opt(ConfigReader& config) {
   }
   set_fairseq_layout(decoder, "model.decoder.");
   if (!config.boolean("do_layer_norm_before", true)) {
-    set_opt_sum_norms(decoder);
+    set_sum_norms(decoder);
   }
   return decoder;
 }

@@ -44,7 +44,6 @@ FeedForwardDescriptor read_feed_forward(const ConfigReader& config) {
 Descriptor read_granitemoehybrid(ConfigReader& config) {
   Descriptor decoder = dense_decoder(config);
   set_pre_norms(decoder, rms_norm(config));
-  require_silu(config, "hidden_act");
   set_attention_bias(decoder, config.boolean("attention_bias", false));
   const RopeSettings rope = read_rope(config);
   const std::string positions = config.string("position_embedding_type", "nope");
@@ -53,8 +52,8 @@ Descriptor read_granitemoehybrid(ConfigReader& config) {
   } else if (positions != "nope") {
     config.fail("position_embedding_type", "is '" + positions + "', which is not supported");
   }
-  Mamba2Descriptor mamba =
-      read_mamba2_part(config, config.integer("mamba_expand", 2) * decoder.width);
+  Mamba2Descriptor mamba = read_mamba2_part(
+      config, config.product("mamba_expand", config.integer("mamba_expand", 2), decoder.width));
   mamba.output_norm = Mamba2Descriptor::OutputNorm{.eps = decoder.final_norm.eps};
   const std::vector<std::string> kinds =
       layer_kinds(config, "layer_types", {"linear_attention", "full_attention"});
@@ -80,6 +79,7 @@ Descriptor read_granitemoehybrid(ConfigReader& config) {
 
 Descriptor read_granitemoehybrid(const GgufReader& file) {
   const int inner = file.integer("ssm.inner_size");
+  const int width = file.integer("embedding_length");
   const int dense = file.integer("feed_forward_length", 0);
   const int experts = file.integer("expert_count", 0);
   const bool rotates = file.boolean("rope.scaling.finetuned", false);
@@ -90,7 +90,7 @@ Descriptor read_granitemoehybrid(const GgufReader& file) {
   nlohmann::json settings = gguf_mamba2_settings(file);
   settings.update(
       {{"layer_types", kinds},
-       {"mamba_expand", inner / file.integer("embedding_length")},
+       {"mamba_expand", width > 0 ? inner / width : 0},
        {"num_local_experts", experts},
        {"shared_intermediate_size", file.integer("expert_shared_feed_forward_length", dense)},
        {"position_embedding_type", rotates ? "rope" : "nope"},

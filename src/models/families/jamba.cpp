@@ -43,14 +43,14 @@ Descriptor read_jamba(ConfigReader& config) {
   Descriptor decoder = dense_decoder(config);
   set_pre_norms(decoder, rms_norm(config));
   set_activation(decoder, read_activation(config, "hidden_act"));
-  require_silu(config, "hidden_act");
   set_names(decoder.names);
   const MambaDescriptor mamba{
-      .channels = config.integer("mamba_expand", 2) * decoder.width,
+      .channels = config.product("mamba_expand", config.integer("mamba_expand", 2), decoder.width),
       .states = config.integer("mamba_d_state", 16),
       .time_rank = integer_or_auto(config, "mamba_dt_rank", (decoder.width + 15) / 16),
       .convolution = {.taps = config.integer("mamba_d_conv", 4),
-                      .bias = config.boolean("mamba_conv_bias", true)},
+                      .bias = config.boolean("mamba_conv_bias", true),
+                      .activation = recurrent_activation(config, "hidden_act")},
       .bias = config.boolean("mamba_proj_bias", false),
       .parameter_norms =
           MambaDescriptor::ParameterNorms{.eps = decoder.final_norm.eps, .weights = true}};

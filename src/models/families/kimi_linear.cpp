@@ -45,6 +45,7 @@ KimiDeltaDescriptor read_mixer(const ConfigReader& config, float eps) {
   KimiDeltaDescriptor mixer{.heads = config.integer("linear_num_heads", 32),
                             .head_dim = config.integer("linear_head_dim", 128),
                             .taps = config.integer("linear_conv_kernel_dim", 4),
+                            .activation = recurrent_activation(config, "hidden_act"),
                             .norm_eps = eps};
   if (const std::optional<ConfigReader> nested = config.object("linear_attn_config")) {
     mixer.heads = nested->integer("num_heads", mixer.heads);
@@ -64,8 +65,8 @@ LatentAttentionDescriptor read_latent(const ConfigReader& config, int heads) {
   latent.rope_dim = config.integer("qk_rope_head_dim");
   latent.value_dim = config.integer("v_head_dim");
   latent.scale = 1.0F / std::sqrt(static_cast<float>(latent.nope_dim + latent.rope_dim));
-  latent.rope.dims = latent.rope_dim;
-  latent.rope.inv_freq.assign(static_cast<std::size_t>(latent.rope_dim / 2), 0.0F);
+  latent.rope = make_rope({.partial = 0, .scaling = ProportionalRope{}, .context_limit = {}},
+                          latent.rope_dim);
   latent.norm.eps = 1e-6F;
   latent.bias = config.boolean("attention_bias", false);
   return latent;
@@ -73,6 +74,7 @@ LatentAttentionDescriptor read_latent(const ConfigReader& config, int heads) {
 
 ExpertsDescriptor read_experts(const ConfigReader& config) {
   const int hidden = config.integer("moe_intermediate_size");
+  const layers::Activation activation = recurrent_activation(config, "hidden_act");
   return {
       .router = {.rule = {.experts = config.integer("num_experts",
                                                     config.integer("num_local_experts", 256)),
@@ -88,9 +90,12 @@ ExpertsDescriptor read_experts(const ConfigReader& config) {
                           .scale = static_cast<float>(config.number("routed_scaling_factor", 1))},
                  .correction_bias = true},
       .hidden = hidden,
-      .shared =
-          MlpDescriptor{.hidden = hidden * config.integer("num_shared_experts",
-                                                          config.integer("n_shared_experts", 1))}};
+      .activation = activation,
+      .shared = MlpDescriptor{
+          .hidden = config.product(
+              "num_shared_experts", hidden,
+              config.integer("num_shared_experts", config.integer("n_shared_experts", 1))),
+          .activation = activation}};
 }
 
 void set_names(TensorNames& names) {
@@ -117,7 +122,7 @@ Descriptor read_kimi_linear(ConfigReader& config) {
   Descriptor decoder = dense_decoder(config);
   decoder.tied_head = false;  // whatever the file says: the head is always there
   set_pre_norms(decoder, rms_norm(config));
-  require_silu(config, "hidden_act");
+  set_activation(decoder, recurrent_activation(config, "hidden_act"));
   set_names(decoder.names);
   const KimiDeltaDescriptor delta = read_mixer(config, decoder.final_norm.eps);
   const LatentAttentionDescriptor latent =

@@ -70,7 +70,7 @@ int adjusted_width(const ConfigReader& config, int width) {
   if (!config.boolean("block_auto_adjust_ff_dim", true) || multiple < 1) {
     return width;
   }
-  const int reduced = static_cast<int>(factor * (2 * width / 3));
+  const int reduced = config.size("block_ffn_dim_multiplier", factor * (2 * width / 3));
   return (reduced + multiple - 1) / multiple * multiple;
 }
 

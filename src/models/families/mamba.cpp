@@ -21,7 +21,6 @@ Descriptor mamba_decoder(ConfigReader& config, const RecurrentDescriptor& mixer)
   decoder.names.layers = "backbone.layers.";
   decoder.names.attention_norm = "norm";
   decoder.names.recurrent = "mixer.";
-  require_silu(config, "hidden_act");
   // How weights are drawn, and which kernels compute.
   ignore_keys(config, {"rescale_prenorm_residual",
                        "residual_in_fp32",
@@ -50,12 +49,13 @@ Descriptor mamba_decoder(ConfigReader& config, const RecurrentDescriptor& mixer)
 
 MambaDescriptor mamba_mixer(const ConfigReader& config) {
   const int width = config.integer("hidden_size");
-  const int expanded = static_cast<int>(config.number("expand", 2) * width);
+  const int expanded = config.size("expand", config.number("expand", 2) * width);
   return {.channels = config.integer("intermediate_size", expanded),
           .states = config.integer("state_size", 16),
           .time_rank = integer_or_auto(config, "time_step_rank", (width + 15) / 16),
           .convolution = {.taps = config.integer("conv_kernel", 4),
-                          .bias = config.boolean("use_conv_bias", true)},
+                          .bias = config.boolean("use_conv_bias", true),
+                          .activation = recurrent_activation(config, "hidden_act")},
           .bias = config.boolean("use_bias", false)};
 }
 
@@ -77,7 +77,7 @@ Descriptor read_mamba2(ConfigReader& config) {
   const int head_dim = config.integer("head_dim", 64);
   const int groups = config.integer("n_groups", 8);
   const double channels = config.number("expand", 2) * config.integer("hidden_size");
-  if (heads * head_dim != channels || groups < 1 || heads % groups != 0) {
+  if (static_cast<double>(heads) * head_dim != channels || groups < 1 || heads % groups != 0) {
     config.fail("num_heads", "does not fit the other sizes");
   }
   const std::vector<double> limits = config.numbers("time_step_limit");
@@ -90,7 +90,8 @@ Descriptor read_mamba2(ConfigReader& config) {
                        .groups = groups,
                        .states = config.integer("state_size", 128),
                        .convolution = {.taps = config.integer("conv_kernel", 4),
-                                       .bias = config.boolean("use_conv_bias", true)},
+                                       .bias = config.boolean("use_conv_bias", true),
+                                       .activation = recurrent_activation(config, "hidden_act")},
                        .input_bias = bias,
                        .output_bias = bias,
                        .least_step = limits.empty() ? 0.0F : static_cast<float>(limits.front()),

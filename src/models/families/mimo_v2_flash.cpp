@@ -96,7 +96,7 @@ Descriptor read_mimo_v2_flash(ConfigReader& config) {
     attention.value_scale = static_cast<float>(config.number("attention_value_scale", 0.707));
     attention.qkv_bias = bias;
     const RopeSettings& rope = slides ? sliding_rope : full_rope;
-    attention.rope = make_rope(rope, static_cast<int>(rope.partial * head_dim));
+    attention.rope = make_rope(rope, rotated_dims(rope, head_dim));
   }
   const ExpertsDescriptor experts = deepseek_experts(config, decoder);
   set_experts(decoder, experts, mimo_sparse_layers(config, decoder.layers.size()));

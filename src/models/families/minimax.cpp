@@ -32,14 +32,15 @@ Descriptor read_minimax(ConfigReader& config) {
   Descriptor decoder = dense_decoder(config);
   set_pre_norms(decoder, rms_norm(config));
   set_rope(decoder, read_rope(config, {}, 1e6));
-  require_silu(config, "hidden_act");
+  const layers::Activation activation = recurrent_activation(config, "hidden_act");
   const std::vector<std::string> kinds =
       layer_kinds(config, "layer_types", {"linear_attention", "full_attention"});
   const ExpertsDescriptor experts{
       .router = {.rule = {.experts = config.integer("num_local_experts", 8),
                           .chosen = config.integer("num_experts_per_tok", 2),
                           .normalize = true}},
-      .hidden = config.integer("intermediate_size")};
+      .hidden = config.integer("intermediate_size"),
+      .activation = activation};
   const std::size_t count = decoder.layers.size();
   for (std::size_t i = 0; i < count; ++i) {
     LayerDescriptor& layer = decoder.layers[i];
@@ -56,6 +57,7 @@ Descriptor read_minimax(ConfigReader& config) {
           LightningDescriptor{.heads = attention.heads,
                               .head_dim = attention.head_dim,
                               .norm_eps = 1e-6F,
+                              .activation = activation,
                               .decay_rates = decay_rates(attention.heads, i, count)});
     }
   }

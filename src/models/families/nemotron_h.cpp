@@ -41,13 +41,13 @@ Mamba2Descriptor read_mixer(const ConfigReader& config, float eps) {
     config.fail("n_groups", "does not divide the heads");
   }
   const bool bias = config.boolean("use_bias", false);
-  require_silu(config, "mamba_hidden_act");
   return {.heads = heads,
           .head_dim = config.integer("mamba_head_dim", 64),
           .groups = groups,
           .states = config.integer("ssm_state_size", 128),
           .convolution = {.taps = config.integer("conv_kernel", 4),
-                          .bias = config.boolean("use_conv_bias", true)},
+                          .bias = config.boolean("use_conv_bias", true),
+                          .activation = recurrent_activation(config, "mamba_hidden_act")},
           .input_bias = bias,
           .output_bias = bias,
           .least_step = static_cast<float>(config.number("time_step_min", 0.001)),
@@ -58,8 +58,9 @@ Mamba2Descriptor read_mixer(const ConfigReader& config, float eps) {
 ExpertsDescriptor read_experts(const ConfigReader& config, const MlpDescriptor& mlp) {
   const int latent = config.integer("moe_latent_size", 0);
   MlpDescriptor shared = mlp;
-  shared.hidden = config.integer("moe_shared_expert_intermediate_size", 7688) *
-                  config.integer("n_shared_experts", 1);
+  shared.hidden = config.product("n_shared_experts",
+                                 config.integer("moe_shared_expert_intermediate_size", 7688),
+                                 config.integer("n_shared_experts", 1));
   return {
       .router = {.rule = {.experts = config.integer("n_routed_experts", 8),
                           .chosen = config.integer("num_experts_per_tok", 2),

@@ -14,12 +14,14 @@ GatedDeltaDescriptor read_mixer(const ConfigReader& config, int width, int heads
   if (key_heads < 1 || value_heads % key_heads != 0) {
     config.fail("linear_num_value_heads", "is not a multiple of linear_num_key_heads");
   }
-  const int key_dim = config.integer("linear_key_head_dim", 3 * width / (4 * key_heads));
+  const int key_dim =
+      config.integer("linear_key_head_dim", config.size("hidden_size", 0.75 * width / key_heads));
   return {.key_heads = key_heads,
           .key_dim = key_dim,
           .value_heads = value_heads,
           .value_dim = config.integer("linear_value_head_dim", 2 * key_dim),
           .taps = config.integer("linear_conv_kernel_dim", 4),
+          .activation = recurrent_activation(config, "hidden_act"),
           .rate_scale = config.boolean("linear_allow_neg_eigval", true) ? 2.0F : 1.0F,
           .norm_eps = 1e-5F,
           .projections = {"q_proj", "k_proj", "v_proj", "g_proj", "b_proj", "a_proj"},
@@ -39,7 +41,6 @@ Descriptor read_olmo_hybrid(ConfigReader& config) {
     set_rope(decoder, read_rope(config));
   }
   set_activation(decoder, read_activation(config, "hidden_act"));
-  require_silu(config, "hidden_act");
   set_attention_bias(decoder, config.boolean("attention_bias", false));
   const GatedDeltaDescriptor mixer =
       read_mixer(config, decoder.width, decoder.layers.front().attention().heads);

@@ -19,13 +19,13 @@ Descriptor gated_delta_decoder(ConfigReader& config, const std::vector<std::stri
   set_pre_norms(decoder, norm);
   set_rope(decoder, read_rope(config));
   set_activation(decoder, read_activation(config, "hidden_act"));
-  require_silu(config, "hidden_act");
   set_attention_bias(decoder, config.boolean("attention_bias", false));
   const GatedDeltaDescriptor mixer{.key_heads = config.integer("linear_num_key_heads", 16),
                                    .key_dim = config.integer("linear_key_head_dim", 128),
                                    .value_heads = config.integer("linear_num_value_heads", 32),
                                    .value_dim = config.integer("linear_value_head_dim", 128),
                                    .taps = config.integer("linear_conv_kernel_dim", 4),
+                                   .activation = recurrent_activation(config, "hidden_act"),
                                    .norm_eps = norm.eps,
                                    .projections = projections,
                                    .by_key_head = projections.size() == 2,

@@ -74,8 +74,8 @@ Mamba2Descriptor read_mamba2_part(const ConfigReader& config, int channels) {
   const int heads = config.integer("mamba_n_heads", 128);
   const int head_dim = integer_or_auto(config, "mamba_d_head", heads > 0 ? channels / heads : 0);
   const int groups = config.integer("mamba_n_groups", 1);
-  if (heads < 1 || head_dim < 1 || heads * head_dim != channels || groups < 1 ||
-      heads % groups != 0) {
+  if (heads < 1 || head_dim < 1 || config.product("mamba_n_heads", heads, head_dim) != channels ||
+      groups < 1 || heads % groups != 0) {
     config.fail("mamba_n_heads", "is " + std::to_string(heads) + ", which does not divide " +
                                      std::to_string(channels) + " channels in " +
                                      std::to_string(groups) + " groups");
@@ -94,17 +94,21 @@ Mamba2Descriptor read_mamba2_part(const ConfigReader& config, int channels) {
           .groups = groups,
           .states = config.integer("mamba_d_state", 256),
           .convolution = {.taps = config.integer("mamba_d_conv", 4),
-                          .bias = config.boolean("mamba_conv_bias", true)},
+                          .bias = config.boolean("mamba_conv_bias", true),
+                          .activation = recurrent_activation(config, "hidden_act")},
           .input_bias = bias,
           .output_bias = bias,
           .least_step = static_cast<float>(limits[0]),
           .most_step = static_cast<float>(limits[1])};
 }
 
-void require_silu(const ConfigReader& config, std::string_view key) {
-  if (config.contains(key) && read_activation(config, key) != layers::Activation::silu) {
-    config.fail(key, "is '" + config.string(key) + "', which is not supported");
+layers::Activation recurrent_activation(const ConfigReader& config, std::string_view key) {
+  const layers::Activation activation =
+      config.contains(key) ? read_activation(config, key) : layers::Activation::silu;
+  if (activation == layers::Activation::xielu) {
+    config.fail(key, "is '" + config.string(key) + "', which is not supported in recurrent layers");
   }
+  return activation;
 }
 
 Descriptor attention_and_mamba2_decoder(ConfigReader& config) {
@@ -112,7 +116,6 @@ Descriptor attention_and_mamba2_decoder(ConfigReader& config) {
   set_pre_norms(decoder, rms_norm(config));
   set_rope(decoder, read_rope(config));
   set_activation(decoder, read_activation(config, "hidden_act"));
-  require_silu(config, "hidden_act");
   set_attention_bias(decoder, config.boolean("attention_bias", false));
   set_mlp_bias(decoder, config.boolean("mlp_bias", false));
   decoder.names.final_norm = "model.final_layernorm";

@@ -38,8 +38,8 @@ Mamba2Descriptor read_mamba2_part(const ConfigReader& config, int channels);
 /// tensors; the mixers are the caller's.
 Descriptor attention_and_mamba2_decoder(ConfigReader& config);
 
-/// Throws `LoadError` unless the activation under `key` is SiLU, which recurrent mixers have built
-/// in.
-void require_silu(const ConfigReader& config, std::string_view key);
+/// The activation under `key` inside recurrent mixers; SiLU where the file names none. Throws
+/// `LoadError` for one with learned constants.
+layers::Activation recurrent_activation(const ConfigReader& config, std::string_view key);
 
 }  // namespace espalier::models

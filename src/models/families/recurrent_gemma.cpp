@@ -35,10 +35,6 @@ Descriptor read_recurrent_gemma(ConfigReader& config) {
   set_pre_norms(decoder, norm);
   set_rope(decoder, read_rope(config));
   set_activation(decoder, read_activation(config, "hidden_activation"));
-  if (decoder.layers.front().mlp().activation != layers::Activation::gelu_tanh) {
-    config.fail("hidden_activation", "is '" + config.string("hidden_activation") +
-                                         "', which is not supported in linear recurrences");
-  }
   set_mlp_bias(decoder, true);
   set_names(decoder.names);
   const int width = config.integer("lru_width", decoder.width);
@@ -46,8 +42,10 @@ Descriptor read_recurrent_gemma(ConfigReader& config) {
   if (width % heads != 0) {
     config.fail("lru_width", "is not a multiple of the heads");
   }
-  const RgLruDescriptor recurrence{
-      .channels = width, .heads = heads, .taps = config.integer("conv1d_width", 4)};
+  const RgLruDescriptor recurrence{.channels = width,
+                                   .heads = heads,
+                                   .taps = config.integer("conv1d_width", 4),
+                                   .activation = recurrent_activation(config, "hidden_activation")};
   std::vector<std::string> kinds = config.strings("block_types");
   if (kinds.empty()) {
     kinds = {"recurrent", "recurrent", "attention"};
