@@ -20,6 +20,11 @@ using nlohmann::ordered_json;
 void set_dtype(ordered_json& config, StorageType dtype) {
   const char* key = config.contains("dtype") ? "dtype" : "torch_dtype";
   config[key] = dtype_name(dtype);
+  if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) {
+    for (const char* own : {"dtype", "torch_dtype"}) {
+      if (text->contains(own)) (*text)[own] = dtype_name(dtype);
+    }
+  }
 }
 
 /// What `rope_scaling` held before transformers 5.

@@ -1,5 +1,7 @@
 #include "conversion/source.h"
 
+#include <algorithm>
+#include <array>
 #include <set>
 #include <string>
 #include <string_view>
@@ -124,12 +126,21 @@ void add_folder_tensors(Source& source, const ordered_json& settings) {
   }
 }
 
-/// GPT-2's layers lie [inputs, outputs].
+/// The layers of some families lie [inputs, outputs].
 void mark_transposed(Source& source) {
+  constexpr auto families =
+      std::to_array<std::pair<std::string_view, std::string_view>>({{"aria", ".experts.fc"},
+                                                                    {"aria_text", ".experts.fc"},
+                                                                    {"gpt-sw3", ".c_"},
+                                                                    {"gpt2", ".c_"},
+                                                                    {"openai-gpt", ".c_"}});
   const auto type = source.config.find("model_type");
-  if (type == source.config.end() || *type != "gpt2") return;
+  if (type == source.config.end() || !type->is_string()) return;
+  const auto* family = std::ranges::find_if(
+      families, [&](const auto& each) { return type->get<std::string>() == each.first; });
+  if (family == families.end()) return;
   for (SourceTensor& tensor : source.tensors) {
-    if (tensor.name().find(".c_") != std::string::npos) tensor.mark_transposed();
+    if (tensor.name().find(family->second) != std::string::npos) tensor.mark_transposed();
   }
 }
 

@@ -19,18 +19,29 @@ std::string mlx_stack(const layers::WeightReader& weights, const std::string& pr
   return {};
 }
 
-void use_stacks(Descriptor& descriptor, ExpertsDescriptor::GateUp gate_up) {
+void use_stacks(Descriptor& descriptor, ExpertsDescriptor::GateUp gate_up,
+                ExpertsDescriptor::Layout layout = ExpertsDescriptor::Layout::stacked) {
   for (LayerDescriptor& layer : descriptor.layers) {
     if (ExpertsDescriptor* experts = layer.experts(); experts != nullptr) {
-      experts->layout = ExpertsDescriptor::Layout::stacked;
+      experts->layout = layout;
       experts->gate_up = gate_up;
     }
   }
 }
 
+/// Which way round the matrices of both input projections lie; as outputs are where both fit.
+ExpertsDescriptor::Layout stack_layout(const arrays::TensorFile& file, const std::string& name,
+                                       int width, int outputs) {
+  const arrays::TensorView* tensor = file.find(name);
+  const bool transposed = width != outputs && tensor != nullptr && tensor->shape.size() == 3 &&
+                          tensor->shape[1] == width && tensor->shape[2] == outputs;
+  return transposed ? ExpertsDescriptor::Layout::transposed : ExpertsDescriptor::Layout::stacked;
+}
+
 }  // namespace
 
-void use_stacked_experts(Descriptor& descriptor, const layers::WeightReader& weights) {
+void use_stacked_experts(Descriptor& descriptor, const layers::WeightReader& weights,
+                         const arrays::TensorFile& file) {
   ExpertNames& names = descriptor.names.experts;
   const std::string part = names.router.substr(0, names.router.find('.'));
   for (std::size_t i = 0; i < descriptor.layers.size(); ++i) {
@@ -51,7 +62,9 @@ void use_stacked_experts(Descriptor& descriptor, const layers::WeightReader& wei
       names.input = {part + ".experts.gate_up_proj"};
       names.down = part + ".experts.down_proj";
       names.suffix = "";
-      use_stacks(descriptor, ExpertsDescriptor::GateUp::halves);
+      use_stacks(
+          descriptor, ExpertsDescriptor::GateUp::halves,
+          stack_layout(file, prefix + names.input.front(), descriptor.width, 2 * experts->hidden));
     } else if (experts->layout == ExpertsDescriptor::Layout::transposed &&
                weights.contains(prefix + part + ".experts.gate_up_proj.weight")) {
       // Codes lie along the inputs, unlike gpt-oss's plain numbers.

@@ -71,9 +71,10 @@ std::shared_ptr<layers::ExpertCache> expert_cache(const layers::WeightReader& we
 }
 
 std::unique_ptr<Model> build(Descriptor descriptor, layers::WeightReader& weights,
-                             mx::Dtype default_dtype, const LoadOptions& options) {
+                             const arrays::TensorFile& file, mx::Dtype default_dtype,
+                             const LoadOptions& options) {
   find_tensor_prefix(descriptor.names, weights);
-  use_stacked_experts(descriptor, weights);
+  use_stacked_experts(descriptor, weights, file);
   if (options.check_weights) {
     weights.check_values();
   }
@@ -124,13 +125,13 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadO
                             ": the model gives embeddings or scores; it generates no text.");
     }
     settings.schemes.trellis_contract = options.trellis;
-    layers::WeightReader weights(quantization::name_mxfp4_as_mlx(std::move(tensors)),
-                                 std::move(settings.schemes));
-    return build(std::move(settings.descriptor), weights, settings.dtype, options);
+    tensors = quantization::name_mxfp4_as_mlx(std::move(tensors));
+    layers::WeightReader weights(tensors, std::move(settings.schemes));
+    return build(std::move(settings.descriptor), weights, *tensors, settings.dtype, options);
   }
   const std::shared_ptr<const arrays::GgufFile> file = arrays::GgufFile::open(path);
-  layers::WeightReader weights(std::move(tensors));
-  return build(describe_model(GgufReader(file, weights)), weights, mx::float32, options);
+  layers::WeightReader weights(tensors);
+  return build(describe_model(GgufReader(file, weights)), weights, *tensors, mx::float32, options);
 }
 
 std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {

@@ -32,21 +32,12 @@ Descriptor read_qwen3_vl(ConfigReader& config) {
   return read_qwen3(config);
 }
 
-// The weights of chosen experts always have the sum 1, and matrices lie [inputs, outputs].
+// The weights of chosen experts always have the sum 1.
 Descriptor read_qwen3_vl_moe(ConfigReader& config) {
   set_default_head_dim(config);
   config.set_defaults({{"rope_theta", 500000}});
   config.replace("norm_topk_prob", true);
-  Descriptor decoder = read_qwen3_moe(config);
-  for (LayerDescriptor& layer : decoder.layers) {
-    if (ExpertsDescriptor* experts = layer.experts()) {
-      experts->layout = ExpertsDescriptor::Layout::transposed;
-    }
-  }
-  decoder.names.experts.input = {"mlp.experts.gate_up_proj"};
-  decoder.names.experts.down = "mlp.experts.down_proj";
-  decoder.names.experts.suffix = "";
-  return decoder;
+  return read_qwen3_moe(config);
 }
 
 // Qwen3-Omni's thinker.
