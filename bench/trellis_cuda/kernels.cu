@@ -4,6 +4,8 @@
 
 #include "kernels/trellis_cuda.cuh"
 #include "kernels/trellis_expand_cuda.cuh"
+#include "kernels/trellis_inputs_cuda.cuh"
+#include "kernels/trellis_outputs_cuda.cuh"
 
 using namespace espalier;
 
@@ -21,32 +23,45 @@ PREPARE(prepare_0_2, 0, 2, float)
 #define THREADS 512
 #endif
 
-#define ALONG_INPUTS(bits, planes, n_tiles, kind)                                                \
-  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                       \
-      inputs_##bits##_##planes##_##n_tiles##_##kind(                                             \
-          const signed char* bytes, const int* sums, const float* scales, const unsigned* codes, \
-          const float* output_scales, int rows, int group_rows, int inputs, int outputs,         \
-          float* out) {                                                                          \
-    multiply_along_inputs<Trellis<bits, 12, 0>, planes, n_tiles, Columns::kind>(                 \
-        {bytes, sums, scales}, codes, output_scales, rows, group_rows, inputs, outputs, out);    \
+#define ROW_INPUTS(bits, planes)                                                               \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1) row_inputs_##bits##_##planes(       \
+      const float* x, const unsigned* codes, const float* output_scales, int inputs, int outputs, \
+      float* out) {                                                                            \
+    multiply_row_along_inputs<Trellis<bits, 12, 0>, planes>(x, codes, output_scales, inputs,   \
+                                                            outputs, out);                     \
   }
-#define ALONG_OUTPUTS(bits, planes, kind)                                                      \
-  extern "C" __global__ void __launch_bounds__(THREADS, 1) outputs_##bits##_##planes##_##kind( \
-      const signed char* bytes, const int* sums, const float* scales, const unsigned* codes,   \
-      int rows, int group_rows, int inputs, int outputs, float* partial) {                     \
-    multiply_along_outputs<Trellis<bits, 12, 0>, planes, Columns::kind>(                       \
-        {bytes, sums, scales}, codes, rows, group_rows, inputs, outputs, partial);             \
+#define COLUMNS_INPUTS(bits, planes, n_tiles)                                                     \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1)                                        \
+      columns_inputs_##bits##_##planes##_##n_tiles(                                               \
+          const signed char* bytes, const int* sums, const float* scales, const unsigned* codes,  \
+          const float* output_scales, int rows, int group_rows, int inputs, int outputs,          \
+          float* out) {                                                                           \
+    multiply_columns_along_inputs<Trellis<bits, 12, 0>, planes, n_tiles>(                         \
+        {bytes, sums, scales}, codes, output_scales, rows, group_rows, inputs, outputs, out);     \
   }
-#define BITS(bits)                   \
-  ALONG_INPUTS(bits, 1, 1, single)   \
-  ALONG_INPUTS(bits, 1, 1, repeated) \
-  ALONG_INPUTS(bits, 2, 1, repeated) \
-  ALONG_INPUTS(bits, 1, 1, own)      \
-  ALONG_INPUTS(bits, 2, 1, own)      \
-  ALONG_INPUTS(bits, 2, 2, own)      \
-  ALONG_OUTPUTS(bits, 1, single)     \
-  ALONG_OUTPUTS(bits, 1, own)        \
-  ALONG_OUTPUTS(bits, 2, own)
+#define ROW_OUTPUTS(bits)                                                                      \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1) row_outputs_##bits(                 \
+      const float* x, const float* input_scales, const unsigned* codes, int inputs, int outputs, \
+      float* partial) {                                                                        \
+    multiply_row_along_outputs<Trellis<bits, 12, 0>>(x, input_scales, codes, inputs, outputs,  \
+                                                     partial);                                 \
+  }
+#define COLUMNS_OUTPUTS(bits, planes)                                                        \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1) columns_outputs_##bits##_##planes( \
+      const signed char* bytes, const int* sums, const float* scales, const unsigned* codes, \
+      int rows, int group_rows, int inputs, int outputs, float* partial) {                   \
+    multiply_columns_along_outputs<Trellis<bits, 12, 0>, planes>(                            \
+        {bytes, sums, scales}, codes, rows, group_rows, inputs, outputs, partial);           \
+  }
+#define BITS(bits)           \
+  ROW_INPUTS(bits, 1)        \
+  ROW_INPUTS(bits, 2)        \
+  COLUMNS_INPUTS(bits, 1, 1) \
+  COLUMNS_INPUTS(bits, 2, 1) \
+  COLUMNS_INPUTS(bits, 2, 2) \
+  ROW_OUTPUTS(bits)          \
+  COLUMNS_OUTPUTS(bits, 1)   \
+  COLUMNS_OUTPUTS(bits, 2)
 BITS(2)
 BITS(3)
 BITS(4)

@@ -1,6 +1,7 @@
 """Correctness and speed of products of few rows with trellis-coded weights. Needs PyTorch and
 cubins of kernels.cu: python3 matvec.py CUBIN..."""
 
+import ctypes
 import re
 import sys
 import time
@@ -35,13 +36,13 @@ class Matrix:
 
 
 class Product:
-    """One product of `rows` rows of random activations, prepared."""
+    """One product of `rows` rows of random activations. Alone, a row is made integers of in the
+    product itself where a kernel does that ("row"), else before it ("columns")."""
 
-    def __init__(self, module, matrix, rows, planes, n_tiles=1, kind="own", threads=512):
+    def __init__(self, module, matrix, rows, planes, n_tiles=1, kind="columns", threads=512):
         self.module, self.matrix, self.rows, self.planes = module, matrix, rows, planes
         self.n_tiles, self.kind, self.threads = n_tiles, kind, threads
-        # Activations of a row group have to fit in shared memory.
-        self.group_rows = min(rows, 8 * n_tiles // planes, 200000 // (planes * matrix.inputs))
+        self.group_rows = min(rows, 8 * n_tiles // planes)
         self.groups = -(-rows // self.group_rows)
         self.blocks = -(-matrix.inputs // 256)
         columns = self.group_rows * planes
@@ -55,6 +56,8 @@ class Product:
         self.partial = torch.empty(self.blocks, rows, matrix.outputs, device="cuda")
 
     def prepare(self):
+        if self.kind == "row":
+            return
         tasks = self.rows * self.blocks
         self.module.launch(
             f"prepare_{self.matrix.axis}_{self.planes}", (-(-tasks // 8),), 256, 0, self.x,
@@ -64,25 +67,28 @@ class Product:
 
     def multiply(self, copy=0):
         m = self.matrix
-        grid = (MULTIPROCESSORS, self.groups)
-        if m.axis == 1:
-            self.module.launch(
-                f"inputs_{m.bits}_{self.planes}_{self.n_tiles}_{self.kind}", grid, self.threads,
-                SHARED_BYTES, self.bytes, self.sums, self.block_scales, m.codes[copy], m.scales,
-                self.rows, self.group_rows, m.inputs, m.outputs, self.out,
-            )
+        codes = m.codes[copy]
+        shape = (m.inputs, m.outputs)
+        prepared = (self.bytes, self.sums, self.block_scales, codes)
+        if self.kind == "row" and m.axis == 1:
+            name = f"row_inputs_{m.bits}_{self.planes}"
+            arguments = (self.x, codes, m.scales, *shape, self.out)
+        elif self.kind == "row":
+            name = f"row_outputs_{m.bits}"
+            arguments = (self.x, m.scales, codes, *shape, self.partial)
+        elif m.axis == 1:
+            name = f"columns_inputs_{m.bits}_{self.planes}_{self.n_tiles}"
+            arguments = (*prepared, m.scales, self.rows, self.group_rows, *shape, self.out)
         else:
-            self.module.launch(
-                f"outputs_{m.bits}_{self.planes}_{self.kind}", grid, self.threads, SHARED_BYTES, self.bytes,
-                self.sums, self.block_scales, m.codes[copy], self.rows, self.group_rows, m.inputs,
-                m.outputs, self.partial,
-            )
+            name = f"columns_outputs_{m.bits}_{self.planes}"
+            arguments = (*prepared, self.rows, self.group_rows, *shape, self.partial)
+        self.module.launch(
+            name, (MULTIPROCESSORS, self.groups), self.threads, SHARED_BYTES, *arguments
+        )
 
     def finish(self):
         if self.matrix.axis == 0:
             count = self.rows * self.matrix.outputs
-            import ctypes
-
             self.module.launch(
                 "add_partial", (-(-count // 256),), 256, 0, self.partial, self.blocks,
                 ctypes.c_longlong(count), self.out,
@@ -117,29 +123,28 @@ class Product:
 
 
 def variants(axis):
-    """Rows, planes, tiles of 8 columns and kind of columns."""
-    yield 1, 1, 1, "single"
+    """Rows, planes, tiles of 8 columns and kind of product."""
+    yield 1, 1, 1, "row"
     if axis == 1:
-        yield 1, 1, 1, "repeated"
-        yield 1, 2, 1, "repeated"
-    yield 1, 1, 1, "own"
-    yield 1, 2, 1, "own"
-    yield 8, 1, 1, "own"
-    yield 4, 2, 1, "own"
+        yield 1, 2, 1, "row"
+    yield 1, 1, 1, "columns"
+    yield 1, 2, 1, "columns"
+    yield 8, 1, 1, "columns"
+    yield 4, 2, 1, "columns"
     if axis == 1:
-        yield 8, 2, 2, "own"
+        yield 8, 2, 2, "columns"
 
 
 def main():
     modules = [(name, Module(name), int(re.search("[0-9]+", name)[0])) for name in sys.argv[1:]]
     start = time.time()
-    for outputs, inputs in ((37 * 16, 1536), (512, 1536 - 64)):
+    for outputs, inputs in ((37 * 16 - 3, 1536), (512, 1536 - 64)):
         for bits in (2, 3, 4):
             axis = 1 if inputs % 256 == 0 else 0
             matrix = Matrix(outputs, inputs, bits, axis, 1)
             y = contract.weight_sums(matrix.codes[0], bits, axis)
             for rows, planes, n_tiles, kind in variants(axis):
-                for extra in (0, 5) if kind == "own" else (0,):
+                for extra in (0, 5) if kind == "columns" else (0,):
                     wrong = Product(modules[0][1], matrix, rows + extra, planes, n_tiles,
                                     kind).wrong(y)
                     print(f"{outputs}x{inputs} bits {bits} axis {axis} rows {rows + extra} planes "
@@ -151,10 +156,8 @@ def main():
                 matrix = Matrix(outputs, inputs, bits, axis, COPIES)
                 y = contract.weight_sums(matrix.codes[0], bits, axis) if bits == 3 else None
                 for name, module, threads in modules:
-                    if threads != 512 and axis == 0:
-                        continue
                     for rows, planes, n_tiles, kind in variants(axis):
-                        if threads != 512 and (n_tiles, planes, rows) == (2, 2, 8) or (threads != 512 and planes == 2 and rows > 1):
+                        if threads > 512 and kind != "row":
                             continue
                         product = Product(module, matrix, rows, planes, n_tiles, kind, threads)
                         wrong = product.wrong(y) if y is not None else "?"

@@ -1,6 +1,7 @@
 #include "kernels/trellis_cuda.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -27,7 +28,9 @@ constexpr int processors = 132;
 constexpr int shared_bytes_90 = 232448 - 1024;
 constexpr int shared_bytes_80 = 166912 - 1024;
 constexpr int shared_bytes_86 = 101376 - 1024;
+/// Threads of a block for few rows; half where shared memory does not hold what they fetch ahead.
 constexpr int few_rows_threads = 512;
+constexpr int least_shared_bytes = 160000;
 constexpr int prepare_threads = 256;
 constexpr int prepare_tasks = prepare_threads / 32;  // a warp each
 constexpr int expand_threads = 256;
@@ -123,32 +126,117 @@ struct Product {
   std::string axis() const { return std::to_string(weight.format.axis); }
 };
 
+/// What a product of few rows shares among thread blocks, and the memory of one with `count` of it.
+struct Sharing {
+  int units;
+  std::function<std::int64_t(int count)> bytes;
+};
+
+int few_threads() {
+  return shared_bytes() >= least_shared_bytes ? few_rows_threads : few_rows_threads / 2;
+}
+
+/// Thread blocks, a multiple of the multiprocessors where each has more than one unit.
+int thread_blocks(const Sharing& sharing, int inputs) {
+  for (int blocks = processors;; blocks += processors) {
+    const int count = ceiling(sharing.units, blocks);
+    if (sharing.bytes(count) <= shared_bytes()) {
+      return std::min(blocks, sharing.units);
+    }
+    if (count == 1) {
+      throw base::UsageError("A weight with " + std::to_string(inputs) +
+                             " inputs is too wide for this CUDA device's shared memory.");
+    }
+  }
+}
+
+/// Bytes that a thread block has for codes on their way: `stages` of 16 lines of `line_words` for
+/// each warp (CodeRing).
+std::int64_t ring_bytes(int stages, int line_words) {
+  return std::int64_t{few_threads() / 32} * stages * 16 * line_words * 4;
+}
+
+Sharing row_along_inputs(const Product& product) {
+  const int blocks = product.blocks();
+  const int quads = ceiling(blocks, 4);
+  const auto rings = ring_bytes(3, trellis_block_words(product.weight.format.bits));
+  const int row = quads * (1024 * product.planes + 32);
+  return {ceiling(product.weight.rows, 4),
+          [=](int count) { return rings + row + std::int64_t{16} * count * blocks; }};
+}
+
+Sharing columns_along_inputs(const Product& product, int group_rows) {
+  const int blocks = product.blocks();
+  const auto rings = ring_bytes(3, trellis_block_words(product.weight.format.bits));
+  return {ceiling(product.weight.rows, 8), [=](int count) {
+            return rings + std::int64_t{64} * ceiling(count, 2) * blocks * group_rows;
+          }};
+}
+
+/// `columns` 0: the one row of `multiply_row_along_outputs`.
+Sharing along_outputs(const Product& product, int columns) {
+  constexpr int column_bytes = 4 * 292;  // of the sums of a unit (column_stride)
+  const int line_words = product.weight.format.bits == 4 ? 40 : 24;
+  const auto rings = ring_bytes(columns == 0 ? 3 : 2, line_words);
+  const int unit_bytes = columns == 0 ? column_bytes + 256 + 8 : column_bytes * columns;
+  return {product.weight.rows / trellis_block_weights * product.blocks(),
+          [=](int count) { return rings + std::int64_t{count} * unit_bytes; }};
+}
+
+/// The sum over activation blocks of products along outputs [blocks, rows, outputs].
+mx::array add_products(const mx::array& partial, const Product& product) {
+  return launch({.name = "trellis_add_products",
+                 .call = "espalier::add_products(partial, partial_shape[0], "
+                         "static_cast<long long>(partial_shape[1]) * partial_shape[2], out)",
+                 .input_names = {"partial"},
+                 .output_names = {"out"},
+                 .blocks_x = ceiling(product.rows * product.weight.rows, expand_threads),
+                 .threads = expand_threads},
+                {partial}, {{product.rows, product.weight.rows}}, {mx::float32})[0];
+}
+
+/// One row, whose integers the product makes itself.
+mx::array one_row(const mx::array& x, const Product& product) {
+  const TrellisMatrix& weight = product.weight;
+  const bool along_inputs = weight.format.axis == 1;
+  const std::string planes = std::to_string(product.planes);
+  const Sharing sharing = along_inputs ? row_along_inputs(product) : along_outputs(product, 0);
+  const mx::Shape shape =
+      along_inputs ? mx::Shape{1, weight.rows} : mx::Shape{product.blocks(), 1, weight.rows};
+  const mx::array result = launch(
+      {.name =
+           "trellis_row_" + trellis_name(weight.format) + "_" + planes + "_" + name_of(x.dtype()),
+       .call = along_inputs ? "espalier::multiply_row_along_inputs<" + format_text(weight.format) +
+                                  ", " + planes +
+                                  ">(x, codes, weight_scales, x_shape[1], codes_shape[0], "
+                                  "out)"
+                            : "espalier::multiply_row_along_outputs<" + format_text(weight.format) +
+                                  ">(x, weight_scales, codes, x_shape[1], "
+                                  "256 * codes_shape[0], out)",
+       .input_names = {"x", "codes", "weight_scales"},
+       .output_names = {"out"},
+       .blocks_x = thread_blocks(sharing, weight.columns),
+       .threads = few_threads(),
+       .shared_bytes = shared_bytes()},
+      {x, trellis_words(weight), weight.scales}, {shape}, {mx::float32})[0];
+  return along_inputs ? result : add_products(result, product);
+}
+
 mx::array few_rows(const mx::array& x, const Product& product) {
   const TrellisMatrix& weight = product.weight;
   const bool along_inputs = weight.format.axis == 1;
   const int planes = product.planes;
+  if (product.rows == 1 && (along_inputs || planes == 1)) {
+    return one_row(x, product);
+  }
   const int blocks = product.blocks();
-  // Shared memory: activations with their centering sums and scales, and the sums of a tile. Those
-  // of a unit along outputs fit anywhere.
-  const auto needs = [&](int group_rows, int copies) {
-    return along_inputs ? blocks * (group_rows * (planes * (256 * copies + 4) + 4 + 64) + 8) : 0;
-  };
   const int most_columns = along_inputs && product.rows * planes > 8 ? 16 : 8;
-  int group_rows = std::min(product.rows, most_columns / planes);
-  while (group_rows > 1 && needs(group_rows, 1) > shared_bytes()) {
-    --group_rows;
-  }
-  if (needs(group_rows, 1) > shared_bytes()) {
-    throw base::UsageError("A weight with " + std::to_string(weight.columns) +
-                           " inputs is too wide for this CUDA device's shared memory.");
-  }
-  const bool alone =
-      product.rows == 1 && (along_inputs ? needs(1, 4) <= shared_bytes() : planes == 1);
+  const int group_rows = std::min(product.rows, most_columns / planes);
   const int groups = ceiling(product.rows, group_rows);
   const int columns = group_rows * planes;
   const std::string planes_text = std::to_string(planes);
 
-  const auto prepared = launch(
+  std::vector<mx::array> inputs = launch(
       {.name = "trellis_prepare_" + product.axis() + "_" + planes_text + "_" + name_of(x.dtype()),
        .call = "espalier::prepare<" + product.axis() + ", " + planes_text +
                ">(x, input_scales, x_shape[0], x_shape[1], group_shape[0], "
@@ -162,46 +250,36 @@ mx::array few_rows(const mx::array& x, const Product& product) {
        {groups, blocks, columns},
        {groups, blocks, group_rows}},
       {mx::int8, mx::int32, mx::float32});
-
-  const std::string columns_text = !alone ? "own" : planes == 1 ? "single" : "repeated";
-  const std::string tiles_text = columns > 8 ? "2" : "1";
-  const std::string activations =
-      "{reinterpret_cast<const signed char*>(bytes), sums, scales}, codes";
-  std::vector<mx::array> inputs = prepared;
   inputs.push_back(trellis_words(weight));
   inputs.push_back(weight.scales);
   inputs.push_back(x);
-  Launch multiply{.name = "trellis_multiply_" + trellis_name(weight.format) + "_" + planes_text +
-                          "_" + tiles_text + "_" + columns_text + "_" + name_of(x.dtype()),
+
+  const std::string tiles_text = columns > 8 ? "2" : "1";
+  const std::string activations =
+      "{reinterpret_cast<const signed char*>(bytes), sums, scales}, codes";
+  Launch multiply{.name = "trellis_columns_" + trellis_name(weight.format) + "_" + planes_text +
+                          "_" + tiles_text + "_" + name_of(x.dtype()),
                   .call = {},
                   .input_names = {"bytes", "sums", "scales", "codes", "weight_scales", "x"},
                   .output_names = {"out"},
                   .blocks_x = 0,
                   .blocks_y = groups,
-                  .threads = few_rows_threads,
+                  .threads = few_threads(),
                   .shared_bytes = shared_bytes()};
   if (along_inputs) {
     multiply.call =
-        "espalier::multiply_along_inputs<" + format_text(weight.format) + ", " + planes_text +
-        ", " + tiles_text + ", espalier::Columns::" + columns_text + ">(" + activations +
+        "espalier::multiply_columns_along_inputs<" + format_text(weight.format) + ", " +
+        planes_text + ", " + tiles_text + ">(" + activations +
         ", weight_scales, x_shape[0], scales_shape[2], x_shape[1], codes_shape[0], out)";
-    multiply.blocks_x = std::min(processors, ceiling(weight.rows, 16));
+    multiply.blocks_x = thread_blocks(columns_along_inputs(product, group_rows), weight.columns);
     return launch(multiply, inputs, {{product.rows, weight.rows}}, {mx::float32})[0];
   }
-  multiply.call = "espalier::multiply_along_outputs<" + format_text(weight.format) + ", " +
-                  planes_text + ", espalier::Columns::" + columns_text + ">(" + activations +
+  multiply.call = "espalier::multiply_columns_along_outputs<" + format_text(weight.format) + ", " +
+                  planes_text + ">(" + activations +
                   ", x_shape[0], scales_shape[2], x_shape[1], 256 * codes_shape[0], out)";
-  multiply.blocks_x = std::min(processors, weight.rows / trellis_block_weights * blocks);
-  const auto partial =
-      launch(multiply, inputs, {{blocks, product.rows, weight.rows}}, {mx::float32});
-  return launch({.name = "trellis_add_products",
-                 .call = "espalier::add_products(partial, partial_shape[0], "
-                         "static_cast<long long>(partial_shape[1]) * partial_shape[2], out)",
-                 .input_names = {"partial"},
-                 .output_names = {"out"},
-                 .blocks_x = ceiling(product.rows * weight.rows, expand_threads),
-                 .threads = expand_threads},
-                partial, {{product.rows, weight.rows}}, {mx::float32})[0];
+  multiply.blocks_x = thread_blocks(along_outputs(product, columns), weight.columns);
+  return add_products(
+      launch(multiply, inputs, {{blocks, product.rows, weight.rows}}, {mx::float32})[0], product);
 }
 
 /// A tile of columns: how many, and what it costs beside them, in columns.

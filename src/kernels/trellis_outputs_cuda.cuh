@@ -1,0 +1,302 @@
+// Products of few rows with weights coded along outputs (axis 0) on CUDA: matrices of codes
+// [outputs / 256, inputs, words].
+#ifndef ESPALIER_TRELLIS_CUDA
+#include "kernels/trellis_cuda.cuh"
+#endif
+
+namespace espalier {
+
+/// Where the sums of weight j of the eight eighths of a trellis block lie; columns and weights are
+/// apart by numbers that spread them over the banks.
+__device__ __forceinline__ int sum_place(int j) { return 8 * j + j / 8 * 8; }
+constexpr int column_stride = block_weights + 32 + 4;
+
+/// Adds the sums of a lane's 32 weights to those of the three other lanes that decoded the same
+/// weights of other inputs, and all to `target`.
+__device__ __forceinline__ void add_quarters(int (&total)[16][2], int* target) {
+  const int quarter = threadIdx.x % 4;
+  // Each lane of a pair keeps half of the weights, each of four a quarter.
+  int half[16];
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const int low = total[i / 2][i % 2];
+    const int high = total[8 + i / 2][i % 2];
+    half[i] = (quarter & 2 ? high : low) + __shfl_xor_sync(~0u, quarter & 2 ? low : high, 2);
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int sum = (quarter & 1 ? half[8 + i] : half[i]) +
+                    __shfl_xor_sync(~0u, quarter & 1 ? half[i] : half[8 + i], 1);
+    atomicAdd(target + sum_place(8 * quarter + i), sum);
+  }
+}
+
+/// Inputs of a task of a warp: a lane decodes an eighth of the trellis blocks of every fourth.
+constexpr int task_inputs = 16;
+constexpr int unit_tasks = block_weights / task_inputs;
+
+/// The units of a thread block: one output group of 256 and one activation block each, those of a
+/// group behind one another.
+struct OutputUnits {
+  int first;
+  int count;
+  int blocks;
+
+  __device__ OutputUnits(int inputs, int outputs)
+      : blocks((inputs + block_weights - 1) / block_weights) {
+    const int all = outputs / block_weights * blocks;
+    first = share(all, blockIdx.x, gridDim.x);
+    count = share(all, blockIdx.x + 1, gridDim.x) - first;
+  }
+  __device__ int group(int unit) const { return (first + unit) / blocks; }
+  __device__ int block(int unit) const { return (first + unit) % blocks; }
+};
+
+/// A task and where it lies, for tasks one after the other.
+struct TaskCursor {
+  int task;
+  int unit;
+  int group;
+  int block;
+
+  __device__ TaskCursor(const OutputUnits& units, int first_task)
+      : task(first_task),
+        unit(first_task / unit_tasks),
+        group(units.group(unit)),
+        block(units.block(unit)) {}
+  __device__ __forceinline__ void advance(const OutputUnits& units) {
+    if (++task % unit_tasks == 0) {
+      ++unit;
+      if (++block == units.blocks) {
+        block = 0;
+        ++group;
+      }
+    }
+  }
+};
+
+/// What surrounds the integer sums of units: one column for the row whose integers are in shared
+/// memory, or columns of `Activations`.
+struct UnitColumns {
+  const unsigned* bytes;  // of the units' own row: [units, 4, 4 quarters, 4], or null
+  Activations activations;
+  int columns;
+  int group_rows;
+};
+
+/// The sums [units, columns] of a thread block's units in shared memory, to which warps add those
+/// of their tasks. `single`: one column by four-byte products, else up to eight by matrix
+/// instructions.
+template <class Format, bool single>
+struct OutputSums {
+  static constexpr int bits = Format::bits;
+  // Lines of a ring are apart by what spreads a warp's reads over the banks.
+  static constexpr int line_words = bits == 4 ? 40 : 24;
+  using Ring = CodeRing<bits, task_inputs, line_words, single ? 3 : 2>;
+
+  /// `meanwhile()` is called while the first codes are on their way.
+  template <class Meanwhile>
+  __device__ static void add(const OutputUnits& units, const UnitColumns& x, const unsigned* codes,
+                             int inputs, char* rings, int* sums, Meanwhile meanwhile) {
+    const int lane = threadIdx.x % lanes;
+    const int eighth = lane / 4;
+    const int quarter = lane % 4;
+    const int warp = threadIdx.x / lanes;
+    const int warps = blockDim.x / lanes;
+    const int first_task = share(units.count * unit_tasks, warp, warps);
+    const int end_task = share(units.count * unit_tasks, warp + 1, warps);
+    Ring ring(rings + warp * Ring::bytes, Format::block_words * 4);
+    TaskCursor fetched(units, first_task);
+    const auto fetch = [&] {
+      if (fetched.task >= end_task) {
+        ring.end_fetch();
+        return;
+      }
+      const int input = fetched.block * block_weights + fetched.task % unit_tasks * task_inputs;
+      ring.fetch(reinterpret_cast<const char*>(
+                     codes + (static_cast<long long>(fetched.group) * inputs + input) *
+                                 Format::block_words),
+                 inputs - input, Format::block_words * 4);
+      fetched.advance(units);
+    };
+    fetch();
+    if constexpr (single) {
+      fetch();
+    }
+    meanwhile();
+    __syncthreads();
+
+    const int column = min(eighth, x.columns - 1);
+    TaskCursor loaded(units, first_task);
+    const auto load_bytes = [&] {
+      const int within = loaded.task % unit_tasks;  // four tasks share 16 bytes of a lane
+      unsigned bytes;
+      if constexpr (single) {
+        bytes = x.bytes[((loaded.unit * 4 + within / 4) * 4 + quarter) * 4 + within % 4];
+      } else {
+        const int block = static_cast<int>(blockIdx.y) * units.blocks + loaded.block;
+        bytes =
+            __ldg(reinterpret_cast<const unsigned*>(x.activations.bytes) +
+                  (((block * 4 + within / 4) * x.columns + column) * 4 + quarter) * 4 + within % 4);
+      }
+      loaded.advance(units);
+      return bytes;
+    };
+    unsigned next_bytes = first_task < end_task ? load_bytes() : 0;
+    // Of weights 2 tile and 2 tile + 1 of the lane's eighth.
+    int total[16][single ? 2 : 4] = {};
+    for (int task = first_task; task < end_task; ++task) {
+      const unsigned* words = ring.wait();
+      fetch();
+      const unsigned bytes = next_bytes;
+      if (task + 1 < end_task) {
+        next_bytes = load_bytes();
+      }
+      // Inputs 8 step + quarter and 8 step + 4 + quarter.
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        unsigned string[2][bits + 1];
+        for (int half = 0; half < 2; ++half) {
+          const unsigned* line = words + (8 * step + 4 * half + quarter) * line_words;
+          read_words<bits>(line + eighth * bits, line + ((eighth + 1) & 7) * bits, string[half]);
+        }
+        const unsigned b0 = __byte_perm(bytes, 0, step == 0 ? 0x0000 : 0x2222);
+        const unsigned b1 = __byte_perm(bytes, 0, step == 0 ? 0x1111 : 0x3333);
+#pragma unroll
+        for (int tile = 0; tile < 16; ++tile) {
+          const unsigned a0 = hash<Format>(string[0], 2 * tile * bits);
+          const unsigned a1 = hash<Format>(string[0], (2 * tile + 1) * bits);
+          const unsigned a2 = hash<Format>(string[1], 2 * tile * bits);
+          const unsigned a3 = hash<Format>(string[1], (2 * tile + 1) * bits);
+          if constexpr (single) {
+            add_bytes(total[tile][0], a0, b0);
+            add_bytes(total[tile][1], a1, b0);
+            add_bytes(total[tile][0], a2, b1);
+            add_bytes(total[tile][1], a3, b1);
+          } else {
+            multiply_bytes(total[tile], a0, a1, a2, a3, b0, b1);
+          }
+        }
+      }
+      if (task + 1 == end_task || (task + 1) % unit_tasks == 0) {
+        flush(total, x.columns, sums + task / unit_tasks * column_stride * x.columns + eighth);
+      }
+    }
+    __syncthreads();
+  }
+
+ private:
+  __device__ __forceinline__ static void flush(int (&total)[16][single ? 2 : 4], int columns,
+                                               int* target) {
+    if constexpr (single) {
+      add_quarters(total, target);
+    } else {
+      for (int second = 0; second < 2; ++second) {
+        const int at = 2 * (threadIdx.x % 4) + second;
+        if (at < columns) {
+#pragma unroll
+          for (int j = 0; j < lanes; ++j) {
+            atomicAdd(target + at * column_stride + sum_place(j),
+                      second == 0 ? total[j / 2][j % 2 * 2] : total[j / 2][j % 2 * 2 + 1]);
+          }
+        }
+      }
+    }
+    for (auto& sums : total) {
+      for (int& sum : sums) {
+        sum = 0;
+      }
+    }
+  }
+};
+
+/// Where the sum of this thread's output of 256 lies.
+__device__ __forceinline__ int own_sum_place() {
+  const int from_end = 255 - static_cast<int>(threadIdx.x) % block_weights;
+  return sum_place(from_end % lanes) + from_end / lanes;
+}
+
+__device__ __forceinline__ void clear(int* sums, int count) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
+    sums[i] = 0;
+  }
+}
+
+/// The product of one int8 row x [inputs] with weights coded along outputs, as products per
+/// activation block: partial [activation blocks, outputs], to be added by `add_products`.
+template <class Format, class T>
+__device__ void multiply_row_along_outputs(const T* x, const float* input_scales,
+                                           const unsigned* codes, int inputs, int outputs,
+                                           float* partial) {
+  using Sums = OutputSums<Format, true>;
+  extern __shared__ uint4 shared[];
+  const OutputUnits units(inputs, outputs);
+  const auto block_of = [&](int unit) { return units.block(unit); };
+  RowBlocks<0, T, decltype(block_of)> row(x, input_scales, inputs, units.count, block_of);
+  const int lane = threadIdx.x % lanes;
+  const int warps = blockDim.x / lanes;
+  char* rings = reinterpret_cast<char*>(shared);
+  auto* bytes = reinterpret_cast<signed char*>(rings + warps * Sums::Ring::bytes);
+  int* sums = reinterpret_cast<int*>(bytes + units.count * block_weights);
+  int* centers = sums + units.count * column_stride;
+  float* scales = reinterpret_cast<float*>(centers + units.count);
+
+  const auto prepare = [&] {
+    // Place 64 part + 16 quarter + 2 step + half of a unit's bytes is input 64 part + 8 step +
+    // 4 half + quarter.
+    const int place = lane % 4 * 16 + lane / 8 * 2 + lane / 4 % 2;
+    row.template prepare<1>(centers, scales, [&](int unit, int i, int integer) {
+      bytes[unit * block_weights + i / 2 * 64 + i % 2 * 8 + place] = integer;
+    });
+    clear(sums, units.count * column_stride);
+  };
+  Sums::add(units, {reinterpret_cast<const unsigned*>(bytes), {}, 1, 1}, codes, inputs, rings, sums,
+            prepare);
+  for (int unit = threadIdx.x / block_weights; unit < units.count;
+       unit += blockDim.x / block_weights) {
+    partial[static_cast<long long>(units.block(unit)) * outputs +
+            units.group(unit) * block_weights + threadIdx.x % block_weights] =
+        scaled_sum<1>(sums[unit * column_stride + own_sum_place()] + centers[unit], 0,
+                      scales[unit]);
+  }
+}
+
+/// The same for rows of `activations`: partial [activation blocks, rows, outputs]. Grid: x parts of
+/// the units, y row groups of at most 8 columns.
+template <class Format, int planes>
+__device__ void multiply_columns_along_outputs(const Activations& activations,
+                                               const unsigned* codes, int rows, int group_rows,
+                                               int inputs, int outputs, float* partial) {
+  using Sums = OutputSums<Format, false>;
+  extern __shared__ uint4 shared[];
+  const OutputUnits units(inputs, outputs);
+  const int columns = group_rows * planes;
+  char* rings = reinterpret_cast<char*>(shared);
+  int* sums = reinterpret_cast<int*>(rings + blockDim.x / lanes * Sums::Ring::bytes);
+  Sums::add(units, {nullptr, activations, columns, group_rows}, codes, inputs, rings, sums,
+            [&] { clear(sums, units.count * column_stride * columns); });
+  const int first_row = blockIdx.y * group_rows;
+  const int count = min(group_rows, rows - first_row);
+#pragma unroll 1
+  for (int unit = threadIdx.x / block_weights; unit < units.count;
+       unit += blockDim.x / block_weights) {
+    const long long block = units.block(unit);
+    const long long at = static_cast<long long>(blockIdx.y) * units.blocks + block;
+    const int* center = activations.sums + at * columns;
+    const int* from = sums + unit * column_stride * columns + own_sum_place();
+    float* to = partial + (block * rows + first_row) * outputs + units.group(unit) * block_weights +
+                threadIdx.x % block_weights;
+#pragma unroll 1
+    for (int row = 0; row < count; ++row) {
+      const int column = row * planes;
+      to[static_cast<long long>(row) * outputs] = scaled_sum<planes>(
+          from[column * column_stride] - byte_offset * __ldg(center + column),
+          planes == 2
+              ? from[(column + 1) * column_stride] - byte_offset * __ldg(center + column + 1)
+              : 0,
+          __ldg(activations.scales + at * group_rows + row));
+    }
+  }
+}
+
+}  // namespace espalier
