@@ -1,6 +1,8 @@
 #include "kernels/in_place.h"
 
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 namespace espalier::kernels {
 
@@ -11,6 +13,12 @@ void require_sole_owner(const std::function<bool()>& is_sole) {
     return;
   }
   mx::synchronize(mx::default_stream(mx::Device::cpu));
+  // A GPU's work lets go of its arrays in a thread of MLX, some time after it is done.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (mx::is_available(mx::Device::gpu) && !is_sole() &&
+         std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
   if (!is_sole()) {
     throw std::logic_error("[require_sole_owner] expected a state without other owners");
   }

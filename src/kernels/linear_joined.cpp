@@ -10,6 +10,7 @@
 #include "kernels/linear_product.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/trellis_cpu.h"
+#include "kernels/trellis_device.h"
 
 namespace espalier::kernels {
 
@@ -148,6 +149,68 @@ float activate(Activation activation, float x) {
   }
 }
 
+/// Columns first .. first + lanes of a product as [T, 16].
+std::vector<float> lanes_of(const mx::array& product, int first, int lanes) {
+  const int rows = product.shape(0);
+  std::vector<float> values(static_cast<std::size_t>(rows) * band_rows);
+  for (int row = 0; row < rows; ++row) {
+    std::copy_n(product.data<float>() + static_cast<std::size_t>(row) * product.shape(1) + first,
+                lanes, values.data() + static_cast<std::size_t>(row) * band_rows);
+  }
+  return values;
+}
+
+/// Adds biases and applies the gate with a rounding after each step; what is left to `finish` is
+/// a residual.
+void round_steps(const ProductArrays& arrays, OutputTile& tile, std::vector<float>& sums,
+                 const std::vector<float>& up) {
+  const ElementType type = arrays.input_type();
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const int lane = static_cast<int>(i % band_rows);
+    const bool biased = tile.bias != nullptr && lane < tile.lanes;
+    float value = round_to(type, sums[i]);
+    value = biased ? round_to(type, value + tile.bias[lane]) : value;
+    if (tile.up != nullptr) {
+      float factor = round_to(type, up[i]);
+      factor = biased ? round_to(type, factor + tile.up_bias[lane]) : factor;
+      const float activated = tile.activation == Activation::silu
+                                  ? value * round_to(type, 1 / (1 + std::exp(-value)))
+                                  : activate(tile.activation, value);
+      value = round_to(type, round_to(type, activated) * factor);
+    }
+    sums[i] = value;
+  }
+  tile.bias = nullptr;
+  tile.up_bias = nullptr;
+  tile.up = nullptr;
+}
+
+/// What follows products [T, N], one for each matrix and all there. `reference` rounds every step
+/// to the activations' type.
+void finish_products(const std::vector<mx::array>& products, const ProductSetting& setting,
+                     const ProductArrays& arrays, bool reference) {
+  int column = 0;
+  for (std::size_t i = 0; i < (setting.gated ? 1 : products.size()); ++i) {
+    const int outputs = products[i].shape(1);
+    for (int first = 0; first < outputs; first += band_rows) {
+      const int lanes = std::min(band_rows, outputs - first);
+      OutputTile tile = arrays.tile(0, arrays.rows(), column + first, lanes);
+      std::vector<float> sums = lanes_of(products[i], first, lanes);
+      std::vector<float> up;
+      tile.sums = sums.data();
+      if (setting.gated) {
+        up = lanes_of(products[1], first, lanes);
+        tile.up = up.data();
+      }
+      if (reference) {
+        round_steps(arrays, tile, sums, up);
+      }
+      linear_cpu().finish(tile);
+    }
+    column += outputs;
+  }
+}
+
 /// Several products of the same activations, each computed for itself, and what follows them.
 struct JoinedWork {
   static constexpr const char* name = "espalier::joined_linear";
@@ -162,26 +225,7 @@ struct JoinedWork {
     for (const PackedMatrix& weight : weights) {
       products.push_back(product(inputs, weight));
     }
-    const ProductArrays arrays(setting, inputs, 1, outputs[0]);
-    int column = 0;
-    for (std::size_t i = 0; i < (setting.gated ? 1 : weights.size()); ++i) {
-      for (int first = 0; first < weights[i].rows; first += band_rows) {
-        const int lanes = std::min(band_rows, weights[i].rows - first);
-        OutputTile tile = arrays.tile(0, arrays.rows(), column + first, lanes);
-        std::vector<float> sums = lanes_of(products[i], first, lanes);
-        std::vector<float> up;
-        tile.sums = sums.data();
-        if (setting.gated) {
-          up = lanes_of(products[1], first, lanes);
-          tile.up = up.data();
-        }
-        if (reference) {
-          round_steps(arrays, tile, sums, up);
-        }
-        linear_cpu().finish(tile);
-      }
-      column += weights[i].rows;
-    }
+    finish_products(products, setting, ProductArrays(setting, inputs, 1, outputs[0]), reference);
   }
 
  private:
@@ -209,41 +253,39 @@ struct JoinedWork {
                             .round_activations = reference};
     return run_now(work, shape, mx::float32, inputs);
   }
+};
 
-  /// Columns first .. first + lanes of a product as [T, 16].
-  static std::vector<float> lanes_of(const mx::array& product, int first, int lanes) {
-    const int rows = product.shape(0);
-    std::vector<float> values(static_cast<std::size_t>(rows) * band_rows);
-    for (int row = 0; row < rows; ++row) {
-      std::copy_n(product.data<float>() + static_cast<std::size_t>(row) * product.shape(1) + first,
-                  lanes, values.data() + static_cast<std::size_t>(row) * band_rows);
+/// Rows of activations [T, K] in f32, normalized. Inputs: x and the norm's weight.
+struct NormalizedRows {
+  static constexpr const char* name = "espalier::normalized_rows";
+
+  ProductSetting setting;
+
+  void operator()(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
+    const ProductArrays arrays(setting, inputs, 1, outputs[0]);
+    for (int row = 0; row < arrays.rows(); ++row) {
+      linear_cpu().convert_row(
+          arrays.row(row),
+          outputs[0].data<float>() + static_cast<std::size_t>(row) * arrays.columns());
     }
-    return values;
   }
+};
 
-  /// Adds biases and applies the gate with a rounding after each step; what is left to `finish` is
-  /// a residual.
-  void round_steps(const ProductArrays& arrays, OutputTile& tile, std::vector<float>& sums,
-                   const std::vector<float>& up) const {
-    const ElementType type = arrays.input_type();
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      const int lane = static_cast<int>(i % band_rows);
-      const bool biased = tile.bias != nullptr && lane < tile.lanes;
-      float value = round_to(type, sums[i]);
-      value = biased ? round_to(type, value + tile.bias[lane]) : value;
-      if (tile.up != nullptr) {
-        float factor = round_to(type, up[i]);
-        factor = biased ? round_to(type, factor + tile.up_bias[lane]) : factor;
-        const float activated = setting.activation == Activation::silu
-                                    ? value * round_to(type, 1 / (1 + std::exp(-value)))
-                                    : activate(setting.activation, value);
-        value = round_to(type, round_to(type, activated) * factor);
-      }
-      sums[i] = value;
+/// What follows products that were computed elsewhere. Inputs: x, the products, then what
+/// `ProductSetting` says.
+struct FinishedProducts {
+  static constexpr const char* name = "espalier::finished_products";
+
+  ProductSetting setting;
+  std::size_t count;
+
+  void operator()(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const {
+    std::vector<mx::array> products;
+    for (std::size_t i = 1; i <= count; ++i) {
+      products.push_back(row_contiguous(inputs[i]));
     }
-    tile.bias = nullptr;
-    tile.up_bias = nullptr;
-    tile.up = nullptr;
+    finish_products(products, setting, ProductArrays(setting, inputs, 1 + count, outputs[0]),
+                    /* reference = */ false);
   }
 };
 
@@ -260,6 +302,26 @@ mx::array joined_product(const ProductCall& call, const std::vector<PackedMatrix
                                 .activations = options.activations,
                                 .reference = reference},
                      call, call.inputs(), now);
+}
+
+mx::array trellis_product_on_gpu(const ProductCall& call, const std::vector<PackedMatrix>& weights,
+                                 TrellisActivations activations) {
+  mx::array x = call.x;
+  if (call.setting.has_norm) {
+    const ProductSetting norm{.activation = Activation::none,
+                              .gated = false,
+                              .has_norm = true,
+                              .norm_eps = call.setting.norm_eps,
+                              .has_bias = false,
+                              .has_residual = false};
+    x = make_node(NormalizedRows{norm}, x.shape(), mx::float32, {x, call.others[0]});
+  }
+  std::vector<mx::array> products;
+  for (const PackedMatrix& weight : weights) {
+    products.push_back(trellis_linear_gpu(x, *weight.trellis, activations));
+  }
+  return make_node(FinishedProducts{call.setting, products.size()}, call.shape, call.dtype,
+                   call.inputs(products));
 }
 
 }  // namespace espalier::kernels

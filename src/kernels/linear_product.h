@@ -76,6 +76,11 @@ mlx::core::array make_or_run(Work work, const ProductCall& call,
 bool is_trellis_product(const std::vector<PackedMatrix>& weights, const LinearOptions& options);
 mlx::core::array trellis_product(const ProductCall& call, const std::vector<PackedMatrix>& weights,
                                  const LinearOptions& options, bool now);
+/// The same on MLX's default device, where `runs_on_gpu` says so for each matrix. What surrounds
+/// the products stays with the CPU's kernels, so their bits do, too.
+mlx::core::array trellis_product_on_gpu(const ProductCall& call,
+                                        const std::vector<PackedMatrix>& weights,
+                                        TrellisActivations activations);
 /// Any others: each matrix for itself.
 mlx::core::array joined_product(const ProductCall& call, const std::vector<PackedMatrix>& weights,
                                 const LinearOptions& options, bool now);

@@ -10,6 +10,7 @@
 #include "kernels/linear_product.h"
 #include "kernels/primitive.h"
 #include "kernels/trellis_cpu.h"
+#include "kernels/trellis_device.h"
 
 namespace espalier::kernels {
 
@@ -252,10 +253,15 @@ bool is_trellis_product(const std::vector<PackedMatrix>& weights, const LinearOp
 
 mx::array trellis_product(const ProductCall& call, const std::vector<PackedMatrix>& weights,
                           const LinearOptions& options, bool now) {
-  const bool int8 = activations_of(weights[0], options) == ActivationFormat::int8;
-  TrellisWork work{.setting = call.setting,
-                   .matrices = {},
-                   .activations = int8 ? TrellisActivations::int8 : TrellisActivations::int15};
+  const auto activations = activations_of(weights[0], options) == ActivationFormat::int8
+                               ? TrellisActivations::int8
+                               : TrellisActivations::int15;
+  if (!now && std::ranges::all_of(weights, [](const PackedMatrix& weight) {
+        return runs_on_gpu(*weight.trellis);
+      })) {
+    return trellis_product_on_gpu(call, weights, activations);
+  }
+  TrellisWork work{.setting = call.setting, .matrices = {}, .activations = activations};
   for (const PackedMatrix& weight : weights) {
     work.matrices.push_back(*weight.trellis);
   }

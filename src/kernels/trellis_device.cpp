@@ -2,6 +2,9 @@
 
 #include <stdexcept>
 
+#include "kernels/trellis_cuda.h"
+#include "kernels/trellis_metal.h"
+
 namespace espalier::kernels {
 
 namespace mx = mlx::core;
@@ -46,6 +49,17 @@ void require_trellis_rows(const char* function, const mx::array& x, const Trelli
     throw std::invalid_argument(std::string("[") + function +
                                 "] expected trellis blocks of one width");
   }
+}
+
+bool runs_on_gpu(const TrellisMatrix& weight) {
+  return mx::default_device() == mx::Device::gpu && (has_cuda() || has_metal()) &&
+         !weight.format.half_bit;
+}
+
+mx::array trellis_linear_gpu(const mx::array& x, const TrellisMatrix& weight,
+                             TrellisActivations activations) {
+  return has_cuda() ? trellis_linear_cuda(x, weight, activations)
+                    : trellis_linear_metal(x, weight, activations);
 }
 
 }  // namespace espalier::kernels

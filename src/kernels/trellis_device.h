@@ -26,4 +26,12 @@ std::string trellis_name(const TrellisFormat& format);
 void require_trellis_rows(const char* function, const mlx::core::array& x,
                           const TrellisMatrix& weight);
 
+/// Whether products with this matrix run on MLX's default device because that is a GPU for which
+/// there are kernels.
+bool runs_on_gpu(const TrellisMatrix& weight);
+
+/// `trellis_linear` on that GPU: x [T, K] gives f32 [T, N].
+mlx::core::array trellis_linear_gpu(const mlx::core::array& x, const TrellisMatrix& weight,
+                                    TrellisActivations activations);
+
 }  // namespace espalier::kernels

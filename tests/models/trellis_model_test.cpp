@@ -112,6 +112,25 @@ TEST_F(TrellisModel, RowsDoNotDependOnTheChunk) {
   }
 }
 
+// Products run on the GPU, what surrounds them by the CPU's kernels.
+TEST_F(TrellisModel, GivesTheSameBitsOnAGpu) {
+  if (!mx::is_available(mx::Device::gpu)) {
+    GTEST_SKIP() << "MLX has no GPU here";
+  }
+  TrellisCheckpoint().write(coded(), dense());
+  const mx::Device before = mx::default_device();
+  for (const auto activations : {ActivationFormat::int15, ActivationFormat::int8}) {
+    for (const int chunk : {1, 24}) {
+      const LoadOptions options{.dtype = mx::bfloat16, .activations = activations};
+      mx::set_default_device(mx::Device::cpu);
+      const std::vector<float> expected = logits(coded(), options, chunk);
+      mx::set_default_device(mx::Device::gpu);
+      EXPECT_EQ(logits(coded(), options, chunk), expected) << "chunk " << chunk;
+    }
+  }
+  mx::set_default_device(before);
+}
+
 // In f32 the two contracts of the reference differ from the exact weights by roundings only; in
 // bf16 the wide one rounds weights.
 TEST_F(TrellisModel, TheReferencesContracts) {
