@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "conversion/fold.h"
 #include "conversion/gguf_settings.h"
+#include "models/config_reader.h"
+#include "models/registry.h"
 
 namespace espalier::conversion {
 namespace {
@@ -62,6 +64,16 @@ void name_rope_as_before(ordered_json& config) {
   if (type != scaling.end() && *type != "default") config["rope_scaling"] = scaling;
 }
 
+/// Whether a model has a head of its own whatever its settings say, as Kimi Linear has.
+bool keeps_its_head(const ordered_json& config) {
+  try {
+    models::ConfigReader reader("config.json", nlohmann::json(config));
+    return !models::describe_model(reader).tied_head;
+  } catch (const LoadError&) {
+    return false;  // the settings are not of a text model alone
+  }
+}
+
 }  // namespace
 
 std::uint64_t stored_bytes(const PlannedTensor& tensor) {
@@ -88,7 +100,7 @@ const Layout& layout_of(const Source& source) {
 }
 
 void drop_tied_head(const ordered_json& config, std::vector<SourceTensor>& tensors) {
-  if (!config.value("tie_word_embeddings", false)) return;
+  if (!config.value("tie_word_embeddings", false) || keeps_its_head(config)) return;
   std::erase_if(tensors,
                 [](const SourceTensor& tensor) { return tensor.name() == "lm_head.weight"; });
 }

@@ -1,9 +1,11 @@
 #include "models/rope.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -148,13 +150,42 @@ std::vector<double> yarn_frequencies(std::vector<double> frequencies, const Yarn
 /// Heads are far smaller.
 constexpr int most_dims = 1 << 16;
 
+/// The models whose heads are rotated in part where their settings say so; others rotate whole
+/// heads, whatever `partial_rotary_factor` says.
+constexpr auto rotated_in_part = std::to_array<std::string_view>({"bamba",
+                                                                  "glm",
+                                                                  "glm4",
+                                                                  "glm4_moe",
+                                                                  "glm4_moe_lite",
+                                                                  "glm4v_moe_text",
+                                                                  "glm4v_text",
+                                                                  "gpt_neox",
+                                                                  "mellum",
+                                                                  "mimo_v2_flash",
+                                                                  "minimax_m2",
+                                                                  "nemotron",
+                                                                  "persimmon",
+                                                                  "phi",
+                                                                  "phi3",
+                                                                  "qwen3_5_moe_text",
+                                                                  "qwen3_5_text",
+                                                                  "qwen3_next",
+                                                                  "recurrent_gemma",
+                                                                  "solar_open",
+                                                                  "stablelm"});
+
 /// Refuses what frequencies cannot be computed from.
-const RopeSettings& checked(const RopeSettings& settings, const ConfigReader& config) {
+RopeSettings checked(RopeSettings settings, const ConfigReader& config) {
   if (!(settings.theta > 0) || !std::isfinite(settings.theta)) {
     config.fail("rope_theta", "is no positive number");
   }
   if (!(settings.partial >= 0 && settings.partial <= 1)) {
     config.fail("partial_rotary_factor", "is not between 0 and 1");
+  }
+  if (std::holds_alternative<std::monostate>(settings.scaling) &&
+      std::ranges::find(rotated_in_part, config.string("model_type", "")) ==
+          rotated_in_part.end()) {
+    settings.partial = 1;
   }
   return settings;
 }
@@ -174,13 +205,13 @@ RopeSettings read_rope(const ConfigReader& config, std::string_view layer_type,
     read_scaling(config, *rope, settings);
     // Says the same again for older readers.
     config.ignore_all("rope_scaling");
-    return checked(settings, config);
+    return checked(std::move(settings), config);
   }
   settings.theta = config.number("rope_theta", default_theta);
   if (const std::optional<ConfigReader> rope = config.object("rope_scaling")) {
     read_scaling(config, *rope, settings);
   }
-  return checked(settings, config);
+  return checked(std::move(settings), config);
 }
 
 RopeSettings read_rope(const GgufReader& file, int head_dim, double default_theta) {

@@ -41,6 +41,7 @@ Descriptor read_minimax(ConfigReader& config) {
                           .normalize = true}},
       .hidden = config.integer("intermediate_size"),
       .activation = activation};
+  const int window = config.integer("sliding_window", 0);
   const std::size_t count = decoder.layers.size();
   for (std::size_t i = 0; i < count; ++i) {
     LayerDescriptor& layer = decoder.layers[i];
@@ -51,6 +52,7 @@ Descriptor read_minimax(ConfigReader& config) {
     layer.normed_residual = NormedResidualDescriptor{.mixer_factor = factor(config, part, "alpha"),
                                                      .mlp_factor = factor(config, "mlp", "alpha")};
     layer.feed_forward = experts;
+    layer.attention().window = window;
     if (linear) {
       const AttentionDescriptor attention = layer.attention();
       layer.mixer = RecurrentDescriptor(
@@ -66,7 +68,6 @@ Descriptor read_minimax(ConfigReader& config) {
   decoder.names.experts.input = {"block_sparse_moe.experts.{}.w1",
                                  "block_sparse_moe.experts.{}.w3"};
   decoder.names.experts.down = "block_sparse_moe.experts.{}.w2";
-  config.require_off("sliding_window");
   ignore_keys(config, {"block_size", "output_router_logits", "router_aux_loss_coef",
                        "router_jitter_noise", "linear_attn_alpha_factor", "linear_attn_beta_factor",
                        "full_attn_alpha_factor", "full_attn_beta_factor"});
