@@ -34,6 +34,13 @@ PICTURES = {
 }
 
 CONFIGS = {
+    "aria_text": {
+        **SIZES,
+        "model_type": "aria_text",
+        "moe_num_experts": 4,
+        "moe_topk": 2,
+        "moe_num_shared_experts": 2,
+    },
     "axk1": {
         **SIZES,
         "model_type": "axk1",
@@ -57,6 +64,20 @@ CONFIGS = {
         "model_type": "cohere",
         "num_key_value_heads": 1,
         "use_qk_norm": True,
+        "logit_scale": 0.25,
+    },
+    "cohere2_moe": {
+        **SIZES,
+        "model_type": "cohere2_moe",
+        "head_dim": 8,
+        "num_hidden_layers": 3,
+        "sliding_window": 8,
+        "sliding_window_pattern": 2,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "num_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "prefix_dense_intermediate_size": 40,
         "logit_scale": 0.25,
     },
     # A text model inside one that sees.
@@ -85,6 +106,32 @@ CONFIGS = {
         "moe_intermediate_size": 24,
         "vocab_size_per_layer_input": 64,
     },
+    # RoPE with sections for the axes of pictures.
+    "glm4v": {
+        "model_type": "glm4v",
+        "text_config": {
+            **SIZES,
+            "model_type": "glm4v_text",
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.5,
+                "mrope_section": [1, 1],
+            },
+        },
+        "vision_config": {
+            "depth": 1,
+            "hidden_size": 16,
+            "num_heads": 2,
+            "intermediate_size": 16,
+            "out_hidden_size": 32,
+            "patch_size": 8,
+            "image_size": 32,
+        },
+        "image_token_id": 5,
+        "image_start_token_id": 5,
+        "image_end_token_id": 5,
+    },
     "gpt_neo": {
         **SIZES,
         "model_type": "gpt_neo",
@@ -111,6 +158,19 @@ CONFIGS = {
         "logits_scaling": 2.0,
     },
     "hyperclovax": {**SIZES, "model_type": "hyperclovax", "logits_scaling": 0.5},
+    # Another activation behind the convolutions than SiLU.
+    "mamba2_gelu": {
+        "model_type": "mamba2",
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_heads": 8,
+        "head_dim": 8,
+        "state_size": 4,
+        "n_groups": 2,
+        "hidden_act": "gelu",
+        "eos_token_id": 2,
+    },
     "mellum": {
         **SIZES,
         **SLIDING,
@@ -136,6 +196,14 @@ CONFIGS = {
         "moe_shared_expert_intermediate_size": 16,
         "moe_latent_size": 16,
         "mlp_bias": True,
+    },
+    "openai_gpt": {
+        "model_type": "openai-gpt",
+        "vocab_size": 64,
+        "n_positions": 64,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
     },
     "persimmon": {**SIZES, "model_type": "persimmon"},
     # As OPT 350M is.
