@@ -39,12 +39,12 @@ PREPARE(prepare_0_2, 0, 2, float)
     multiply_columns_along_inputs<Trellis<bits, 12, 0>, planes, n_tiles>(                         \
         {bytes, sums, scales}, codes, output_scales, rows, group_rows, inputs, outputs, out);     \
   }
-#define ROW_OUTPUTS(bits)                                                                      \
-  extern "C" __global__ void __launch_bounds__(THREADS, 1) row_outputs_##bits(                 \
+#define ROW_OUTPUTS(bits, planes)                                                               \
+  extern "C" __global__ void __launch_bounds__(THREADS, 1) row_outputs_##bits##_##planes(       \
       const float* x, const float* input_scales, const unsigned* codes, int inputs, int outputs, \
-      float* partial) {                                                                        \
-    multiply_row_along_outputs<Trellis<bits, 12, 0>>(x, input_scales, codes, inputs, outputs,  \
-                                                     partial);                                 \
+      float* partial) {                                                                         \
+    multiply_row_along_outputs<Trellis<bits, 12, 0>, planes>(x, input_scales, codes, inputs,    \
+                                                             outputs, partial);                 \
   }
 #define COLUMNS_OUTPUTS(bits, planes)                                                        \
   extern "C" __global__ void __launch_bounds__(THREADS, 1) columns_outputs_##bits##_##planes( \
@@ -59,7 +59,8 @@ PREPARE(prepare_0_2, 0, 2, float)
   COLUMNS_INPUTS(bits, 1, 1) \
   COLUMNS_INPUTS(bits, 2, 1) \
   COLUMNS_INPUTS(bits, 2, 2) \
-  ROW_OUTPUTS(bits)          \
+  ROW_OUTPUTS(bits, 1)       \
+  ROW_OUTPUTS(bits, 2)       \
   COLUMNS_OUTPUTS(bits, 1)   \
   COLUMNS_OUTPUTS(bits, 2)
 BITS(2)

@@ -74,7 +74,7 @@ class Product:
             name = f"row_inputs_{m.bits}_{self.planes}"
             arguments = (self.x, codes, m.scales, *shape, self.out)
         elif self.kind == "row":
-            name = f"row_outputs_{m.bits}"
+            name = f"row_outputs_{m.bits}_{self.planes}"
             arguments = (self.x, m.scales, codes, *shape, self.partial)
         elif m.axis == 1:
             name = f"columns_inputs_{m.bits}_{self.planes}_{self.n_tiles}"
@@ -125,8 +125,7 @@ class Product:
 def variants(axis):
     """Rows, planes, tiles of 8 columns and kind of product."""
     yield 1, 1, 1, "row"
-    if axis == 1:
-        yield 1, 2, 1, "row"
+    yield 1, 2, 1, "row"
     yield 1, 1, 1, "columns"
     yield 1, 2, 1, "columns"
     yield 8, 1, 1, "columns"

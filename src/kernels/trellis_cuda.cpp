@@ -178,7 +178,8 @@ Sharing along_outputs(const Product& product, int columns) {
   constexpr int column_bytes = 4 * 292;  // of the sums of a unit (column_stride)
   const int line_words = product.weight.format.bits == 4 ? 40 : 24;
   const auto rings = ring_bytes(columns == 0 ? 3 : 2, line_words);
-  const int unit_bytes = columns == 0 ? column_bytes + 256 + 8 : column_bytes * columns;
+  const int unit_bytes =
+      columns == 0 ? product.planes * (column_bytes + 256) + 8 : (column_bytes + 8) * columns;
   return {product.weight.rows / trellis_block_weights * product.blocks(),
           [=](int count) { return rings + std::int64_t{count} * unit_bytes; }};
 }
@@ -203,22 +204,23 @@ mx::array one_row(const mx::array& x, const Product& product) {
   const Sharing sharing = along_inputs ? row_along_inputs(product) : along_outputs(product, 0);
   const mx::Shape shape =
       along_inputs ? mx::Shape{1, weight.rows} : mx::Shape{product.blocks(), 1, weight.rows};
-  const mx::array result = launch(
-      {.name =
-           "trellis_row_" + trellis_name(weight.format) + "_" + planes + "_" + name_of(x.dtype()),
-       .call = along_inputs ? "espalier::multiply_row_along_inputs<" + format_text(weight.format) +
-                                  ", " + planes +
-                                  ">(x, codes, weight_scales, x_shape[1], codes_shape[0], "
-                                  "out)"
-                            : "espalier::multiply_row_along_outputs<" + format_text(weight.format) +
-                                  ">(x, weight_scales, codes, x_shape[1], "
-                                  "256 * codes_shape[0], out)",
-       .input_names = {"x", "codes", "weight_scales"},
-       .output_names = {"out"},
-       .blocks_x = thread_blocks(sharing, weight.columns),
-       .threads = few_threads(),
-       .shared_bytes = shared_bytes()},
-      {x, trellis_words(weight), weight.scales}, {shape}, {mx::float32})[0];
+  const mx::array result =
+      launch({.name = "trellis_row_" + trellis_name(weight.format) + "_" + planes + "_" +
+                      name_of(x.dtype()),
+              .call = along_inputs ? "espalier::multiply_row_along_inputs<" +
+                                         format_text(weight.format) + ", " + planes +
+                                         ">(x, codes, weight_scales, x_shape[1], codes_shape[0], "
+                                         "out)"
+                                   : "espalier::multiply_row_along_outputs<" +
+                                         format_text(weight.format) + ", " + planes +
+                                         ">(x, weight_scales, codes, x_shape[1], "
+                                         "256 * codes_shape[0], out)",
+              .input_names = {"x", "codes", "weight_scales"},
+              .output_names = {"out"},
+              .blocks_x = thread_blocks(sharing, weight.columns),
+              .threads = few_threads(),
+              .shared_bytes = shared_bytes()},
+             {x, trellis_words(weight), weight.scales}, {shape}, {mx::float32})[0];
   return along_inputs ? result : add_products(result, product);
 }
 
@@ -226,7 +228,7 @@ mx::array few_rows(const mx::array& x, const Product& product) {
   const TrellisMatrix& weight = product.weight;
   const bool along_inputs = weight.format.axis == 1;
   const int planes = product.planes;
-  if (product.rows == 1 && (along_inputs || planes == 1)) {
+  if (product.rows == 1) {
     return one_row(x, product);
   }
   const int blocks = product.blocks();

@@ -439,6 +439,50 @@ class RowBlocks {
   float values_[ahead][8];
 };
 
+/// An integer of an activation as it lies in shared memory.
+template <int planes>
+struct RowInteger {
+  using type = signed char;
+  /// A lane's 32 from `from` on, each byte four times as `add_bytes` takes it.
+  __device__ static void load(const type* from, unsigned (&to)[32]) {
+    const auto* words = reinterpret_cast<const unsigned*>(from);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const uint4 four = repeat_bytes(words[i]);
+      to[4 * i] = four.x;
+      to[4 * i + 1] = four.y;
+      to[4 * i + 2] = four.z;
+      to[4 * i + 3] = four.w;
+    }
+  }
+};
+
+template <>
+struct RowInteger<2> {
+  using type = short;
+  __device__ static void load(const type* from, unsigned (&to)[32]) {
+    const auto* words = reinterpret_cast<const int*>(from);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      to[2 * i] = words[i] << 16 >> 16;
+      to[2 * i + 1] = words[i] >> 16;
+    }
+  }
+};
+
+/// sum += a weight's centered byte sum times an activation: one that is a byte, four times, with
+/// the center left out, or a whole one.
+template <int planes>
+__device__ __forceinline__ void add_product(int& sum, unsigned weight, unsigned activation) {
+  if constexpr (planes == 1) {
+    add_bytes(sum, weight, activation);
+  } else {
+    int bytes = -byte_offset;
+    add_bytes(bytes, weight, 0x01010101u);
+    sum += bytes * static_cast<int>(activation);
+  }
+}
+
 /// out [count] = the sum of partial [activation blocks, count] in their order, times 1/deviation.
 __device__ __forceinline__ void add_products(const float* partial, int blocks, long long count,
                                              float* out) {

@@ -21,37 +21,6 @@ __device__ __forceinline__ int add_eighths(const int (&numbers)[4]) {
 
 __device__ __forceinline__ int kept_row() { return (threadIdx.x & 4) / 2 + (threadIdx.x & 2) / 2; }
 
-/// An integer of an activation as it lies in shared memory.
-template <int planes>
-struct RowInteger {
-  using type = signed char;
-  /// A lane's 32 from `from` on, each byte four times as `add_bytes` takes it.
-  __device__ static void load(const type* from, unsigned (&to)[32]) {
-    const auto* words = reinterpret_cast<const unsigned*>(from);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint4 four = repeat_bytes(words[i]);
-      to[4 * i] = four.x;
-      to[4 * i + 1] = four.y;
-      to[4 * i + 2] = four.z;
-      to[4 * i + 3] = four.w;
-    }
-  }
-};
-
-template <>
-struct RowInteger<2> {
-  using type = short;
-  __device__ static void load(const type* from, unsigned (&to)[32]) {
-    const auto* words = reinterpret_cast<const int*>(from);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      to[2 * i] = words[i] << 16 >> 16;
-      to[2 * i + 1] = words[i] >> 16;
-    }
-  }
-};
-
 /// The sum over a trellis block of four outputs, exact and scaled, in the lanes of `kept_row()`.
 template <int planes>
 __device__ __forceinline__ float block_product(const int (&sums)[4], int center, float scale) {
@@ -176,13 +145,7 @@ __device__ void multiply_row_along_inputs(const T* x, const unsigned* codes,
 #pragma unroll
       for (int j = 0; j < 32; ++j) {
         const unsigned weight = hash<Format>(string, j * bits);
-        if constexpr (planes == 1) {
-          add_bytes(parts[j % 2], weight, activations[j]);
-        } else {
-          int sum = -byte_offset;
-          add_bytes(sum, weight, 0x01010101u);
-          parts[j % 2] += sum * static_cast<int>(activations[j]);
-        }
+        add_product<planes>(parts[j % 2], weight, activations[j]);
       }
       sums[i] = parts[0] + parts[1];
     }

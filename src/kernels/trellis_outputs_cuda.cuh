@@ -75,20 +75,22 @@ struct TaskCursor {
   }
 };
 
-/// What surrounds the integer sums of units: one column for the row whose integers are in shared
-/// memory, or columns of `Activations`.
+/// What the integer sums of units are of: the row whose integers are in shared memory, or columns
+/// of `Activations`. The sums of a row of 15 bits take two columns, their upper and their lower
+/// halves of 32 bits.
 struct UnitColumns {
-  const unsigned* bytes;  // of the units' own row: [units, 4, 4 quarters, 4], or null
+  const void* integers;  // of the units' own row: [units, 4, 4 quarters, 16], or null
   Activations activations;
   int columns;
   int group_rows;
 };
 
 /// The sums [units, columns] of a thread block's units in shared memory, to which warps add those
-/// of their tasks. `single`: one column by four-byte products, else up to eight by matrix
-/// instructions.
-template <class Format, bool single>
+/// of their tasks. `row_planes`: 1 for one row of int8 by four-byte products, 2 for one of 15 bits
+/// by whole ones, 0 for up to eight columns by matrix instructions.
+template <class Format, int row_planes>
 struct OutputSums {
+  static constexpr bool single = row_planes > 0;
   static constexpr int bits = Format::bits;
   // Lines of a ring are apart by what spreads a warp's reads over the banks.
   static constexpr int line_words = bits == 4 ? 40 : 24;
@@ -128,29 +130,37 @@ struct OutputSums {
 
     const int column = min(eighth, x.columns - 1);
     TaskCursor loaded(units, first_task);
-    const auto load_bytes = [&] {
-      const int within = loaded.task % unit_tasks;  // four tasks share 16 bytes of a lane
-      unsigned bytes;
+    // A lane's four integers of a task: bytes, or two pairs of 16 bits.
+    struct Integers {
+      unsigned words[row_planes == 2 ? 2 : 1];
+    };
+    const auto load_integers = [&] {
+      const int within = loaded.task % unit_tasks;  // four tasks share 16 integers of a lane
+      Integers integers;
       if constexpr (single) {
-        bytes = x.bytes[((loaded.unit * 4 + within / 4) * 4 + quarter) * 4 + within % 4];
+        const int place = ((loaded.unit * 4 + within / 4) * 4 + quarter) * 4 + within % 4;
+        integers = static_cast<const Integers*>(x.integers)[place];
       } else {
         const int block = static_cast<int>(blockIdx.y) * units.blocks + loaded.block;
-        bytes =
+        integers.words[0] =
             __ldg(reinterpret_cast<const unsigned*>(x.activations.bytes) +
                   (((block * 4 + within / 4) * x.columns + column) * 4 + quarter) * 4 + within % 4);
       }
       loaded.advance(units);
-      return bytes;
+      return integers;
     };
-    unsigned next_bytes = first_task < end_task ? load_bytes() : 0;
+    Integers next{};
+    if (first_task < end_task) {
+      next = load_integers();
+    }
     // Of weights 2 tile and 2 tile + 1 of the lane's eighth.
     int total[16][single ? 2 : 4] = {};
     for (int task = first_task; task < end_task; ++task) {
       const unsigned* words = ring.wait();
       fetch();
-      const unsigned bytes = next_bytes;
+      const Integers integers = next;
       if (task + 1 < end_task) {
-        next_bytes = load_bytes();
+        next = load_integers();
       }
       // Inputs 8 step + quarter and 8 step + 4 + quarter.
 #pragma unroll
@@ -160,8 +170,15 @@ struct OutputSums {
           const unsigned* line = words + (8 * step + 4 * half + quarter) * line_words;
           read_words<bits>(line + eighth * bits, line + ((eighth + 1) & 7) * bits, string[half]);
         }
-        const unsigned b0 = __byte_perm(bytes, 0, step == 0 ? 0x0000 : 0x2222);
-        const unsigned b1 = __byte_perm(bytes, 0, step == 0 ? 0x1111 : 0x3333);
+        unsigned b0;
+        unsigned b1;
+        if constexpr (row_planes == 2) {
+          b0 = static_cast<int>(integers.words[step] << 16) >> 16;
+          b1 = static_cast<int>(integers.words[step]) >> 16;
+        } else {
+          b0 = __byte_perm(integers.words[0], 0, step == 0 ? 0x0000 : 0x2222);
+          b1 = __byte_perm(integers.words[0], 0, step == 0 ? 0x1111 : 0x3333);
+        }
 #pragma unroll
         for (int tile = 0; tile < 16; ++tile) {
           const unsigned a0 = hash<Format>(string[0], 2 * tile * bits);
@@ -169,10 +186,10 @@ struct OutputSums {
           const unsigned a2 = hash<Format>(string[1], 2 * tile * bits);
           const unsigned a3 = hash<Format>(string[1], (2 * tile + 1) * bits);
           if constexpr (single) {
-            add_bytes(total[tile][0], a0, b0);
-            add_bytes(total[tile][1], a1, b0);
-            add_bytes(total[tile][0], a2, b1);
-            add_bytes(total[tile][1], a3, b1);
+            add_product<row_planes>(total[tile][0], a0, b0);
+            add_product<row_planes>(total[tile][1], a1, b0);
+            add_product<row_planes>(total[tile][0], a2, b1);
+            add_product<row_planes>(total[tile][1], a3, b1);
           } else {
             multiply_bytes(total[tile], a0, a1, a2, a3, b0, b1);
           }
@@ -188,7 +205,16 @@ struct OutputSums {
  private:
   __device__ __forceinline__ static void flush(int (&total)[16][single ? 2 : 4], int columns,
                                                int* target) {
-    if constexpr (single) {
+    if constexpr (row_planes == 2) {
+      // Four lanes' sums of 64 inputs may exceed 32 bits.
+      int low[16][2];
+      for (int i = 0; i < 32; ++i) {
+        low[i / 2][i % 2] = total[i / 2][i % 2] & 0xFFFF;
+        total[i / 2][i % 2] >>= 16;
+      }
+      add_quarters(total, target);
+      add_quarters(low, target + column_stride);
+    } else if constexpr (single) {
       add_quarters(total, target);
     } else {
       for (int second = 0; second < 2; ++second) {
@@ -222,42 +248,44 @@ __device__ __forceinline__ void clear(int* sums, int count) {
   }
 }
 
-/// The product of one int8 row x [inputs] with weights coded along outputs, as products per
-/// activation block: partial [activation blocks, outputs], to be added by `add_products`.
-template <class Format, class T>
+/// The product of one row x [inputs] with weights coded along outputs, as products per activation
+/// block: partial [activation blocks, outputs], to be added by `add_products`.
+template <class Format, int planes, class T>
 __device__ void multiply_row_along_outputs(const T* x, const float* input_scales,
                                            const unsigned* codes, int inputs, int outputs,
                                            float* partial) {
-  using Sums = OutputSums<Format, true>;
+  using Sums = OutputSums<Format, planes>;
+  using Integer = typename RowInteger<planes>::type;
   extern __shared__ uint4 shared[];
   const OutputUnits units(inputs, outputs);
   const auto block_of = [&](int unit) { return units.block(unit); };
   RowBlocks<0, T, decltype(block_of)> row(x, input_scales, inputs, units.count, block_of);
   const int lane = threadIdx.x % lanes;
-  const int warps = blockDim.x / lanes;
   char* rings = reinterpret_cast<char*>(shared);
-  auto* bytes = reinterpret_cast<signed char*>(rings + warps * Sums::Ring::bytes);
-  int* sums = reinterpret_cast<int*>(bytes + units.count * block_weights);
-  int* centers = sums + units.count * column_stride;
+  auto* integers = reinterpret_cast<Integer*>(rings + blockDim.x / lanes * Sums::Ring::bytes);
+  int* sums = reinterpret_cast<int*>(integers + units.count * block_weights);
+  int* centers = sums + units.count * column_stride * planes;
   float* scales = reinterpret_cast<float*>(centers + units.count);
 
   const auto prepare = [&] {
-    // Place 64 part + 16 quarter + 2 step + half of a unit's bytes is input 64 part + 8 step +
+    // Place 64 part + 16 quarter + 2 step + half of a unit's integers is input 64 part + 8 step +
     // 4 half + quarter.
     const int place = lane % 4 * 16 + lane / 8 * 2 + lane / 4 % 2;
-    row.template prepare<1>(centers, scales, [&](int unit, int i, int integer) {
-      bytes[unit * block_weights + i / 2 * 64 + i % 2 * 8 + place] = integer;
+    row.template prepare<planes>(centers, scales, [&](int unit, int i, int integer) {
+      integers[unit * block_weights + i / 2 * 64 + i % 2 * 8 + place] = integer;
     });
-    clear(sums, units.count * column_stride);
+    clear(sums, units.count * column_stride * planes);
   };
-  Sums::add(units, {reinterpret_cast<const unsigned*>(bytes), {}, 1, 1}, codes, inputs, rings, sums,
-            prepare);
+  Sums::add(units, {integers, {}, planes, 1}, codes, inputs, rings, sums, prepare);
   for (int unit = threadIdx.x / block_weights; unit < units.count;
        unit += blockDim.x / block_weights) {
+    const int* from = sums + unit * column_stride * planes + own_sum_place();
+    const float exact = planes == 1 ? __int2float_rn(from[0] + centers[unit])
+                                    : __fmaf_rn(__int2float_rn(from[0]), 65536.0f,
+                                                __int2float_rn(from[(planes - 1) * column_stride]));
     partial[static_cast<long long>(units.block(unit)) * outputs +
             units.group(unit) * block_weights + threadIdx.x % block_weights] =
-        scaled_sum<1>(sums[unit * column_stride + own_sum_place()] + centers[unit], 0,
-                      scales[unit]);
+        __fmul_rn(exact, scales[unit]);
   }
 }
 
@@ -267,34 +295,48 @@ template <class Format, int planes>
 __device__ void multiply_columns_along_outputs(const Activations& activations,
                                                const unsigned* codes, int rows, int group_rows,
                                                int inputs, int outputs, float* partial) {
-  using Sums = OutputSums<Format, false>;
+  using Sums = OutputSums<Format, 0>;
   extern __shared__ uint4 shared[];
   const OutputUnits units(inputs, outputs);
-  const int columns = group_rows * planes;
+  int columns = group_rows * planes;
+  // That it is even is hidden: sums of both columns of a pair would be added at once, for which
+  // there are too few registers.
+  asm("" : "+r"(columns));
   char* rings = reinterpret_cast<char*>(shared);
   int* sums = reinterpret_cast<int*>(rings + blockDim.x / lanes * Sums::Ring::bytes);
+  int* centers = sums + units.count * column_stride * columns;
+  float* scales = reinterpret_cast<float*>(centers + units.count * columns);
+  const auto prepare = [&] {
+    const int first_block = static_cast<int>(blockIdx.y) * units.blocks;
+    for (int i = threadIdx.x; i < units.count * columns; i += blockDim.x) {
+      const int block = first_block + units.block(i / columns);
+      const int column = i % columns;
+      centers[i] = -byte_offset * activations.sums[block * columns + column];
+      if (column % planes == 0) {
+        scales[i / planes] = activations.scales[block * group_rows + column / planes];
+      }
+    }
+    clear(sums, units.count * column_stride * columns);
+  };
   Sums::add(units, {nullptr, activations, columns, group_rows}, codes, inputs, rings, sums,
-            [&] { clear(sums, units.count * column_stride * columns); });
+            prepare);
   const int first_row = blockIdx.y * group_rows;
   const int count = min(group_rows, rows - first_row);
 #pragma unroll 1
   for (int unit = threadIdx.x / block_weights; unit < units.count;
        unit += blockDim.x / block_weights) {
     const long long block = units.block(unit);
-    const long long at = static_cast<long long>(blockIdx.y) * units.blocks + block;
-    const int* center = activations.sums + at * columns;
+    const int* center = centers + unit * columns;
     const int* from = sums + unit * column_stride * columns + own_sum_place();
     float* to = partial + (block * rows + first_row) * outputs + units.group(unit) * block_weights +
                 threadIdx.x % block_weights;
-#pragma unroll 1
+#pragma unroll 4
     for (int row = 0; row < count; ++row) {
       const int column = row * planes;
       to[static_cast<long long>(row) * outputs] = scaled_sum<planes>(
-          from[column * column_stride] - byte_offset * __ldg(center + column),
-          planes == 2
-              ? from[(column + 1) * column_stride] - byte_offset * __ldg(center + column + 1)
-              : 0,
-          __ldg(activations.scales + at * group_rows + row));
+          from[column * column_stride] + center[column],
+          planes == 2 ? from[(column + 1) * column_stride] + center[column + 1] : 0,
+          scales[unit * group_rows + row]);
     }
   }
 }
