@@ -174,6 +174,27 @@ constexpr auto rotated_in_part = std::to_array<std::string_view>({"bamba",
                                                                   "solar_open",
                                                                   "stablelm"});
 
+/// RoPE's base where a file names none, for models that have another than `read_rope` is told.
+struct DefaultTheta {
+  std::string_view model_type;
+  double theta;
+};
+
+constexpr std::array default_thetas = {
+    DefaultTheta{"apertus", 12'000'000},   DefaultTheta{"bitnet", 500'000},
+    DefaultTheta{"cohere", 500'000},       DefaultTheta{"cwm", 1'000'000},
+    DefaultTheta{"flex_olmo", 500'000},    DefaultTheta{"hy_v3", 11'158'840},
+    DefaultTheta{"mixtral", 1'000'000},    DefaultTheta{"olmo3", 500'000},
+    DefaultTheta{"phimoe", 1'000'000},     DefaultTheta{"smollm3", 2'000'000},
+    DefaultTheta{"solar_open", 1'000'000},
+};
+
+double default_theta_of(const ConfigReader& config, double otherwise) {
+  const auto* found =
+      std::ranges::find(default_thetas, config.string("model_type", ""), &DefaultTheta::model_type);
+  return found == default_thetas.end() ? otherwise : found->theta;
+}
+
 /// Refuses what frequencies cannot be computed from.
 RopeSettings checked(RopeSettings settings, const ConfigReader& config) {
   if (!(settings.theta > 0) || !std::isfinite(settings.theta)) {
@@ -194,6 +215,7 @@ RopeSettings checked(RopeSettings settings, const ConfigReader& config) {
 
 RopeSettings read_rope(const ConfigReader& config, std::string_view layer_type,
                        double default_theta) {
+  default_theta = default_theta_of(config, default_theta);
   RopeSettings settings{.theta = default_theta, .partial = 1, .scaling = {}, .context_limit = {}};
   settings.partial = config.number("partial_rotary_factor", 1);
   if (std::optional<ConfigReader> rope = config.object("rope_parameters")) {

@@ -46,6 +46,15 @@ Descriptor read_afmoe(ConfigReader& config) {
 // gpt-oss: attention sinks, every second layer sliding, biases everywhere, clamped experts.
 Descriptor read_gpt_oss(ConfigReader& config) {
   config.set_defaults({{"head_dim", 64}, {"attention_bias", true}});
+  if (!config.contains("rope_parameters") && !config.contains("rope_theta")) {
+    config.set_defaults({{"rope_scaling",
+                          {{"rope_type", "yarn"},
+                           {"factor", 32.0},
+                           {"beta_fast", 32.0},
+                           {"beta_slow", 1.0},
+                           {"truncate", false},
+                           {"original_max_position_embeddings", 4096}}}});
+  }
   config.ignore("swiglu_limit");
   config.ignore("initial_context_length");
   config.ignore("experts_per_token");

@@ -97,6 +97,7 @@ Descriptor read_deepseek_v2(ConfigReader& config) {
 
 // DeepSeek-V3, R1, Kimi K2 and others with their layout.
 Descriptor read_deepseek_v3(ConfigReader& config) {
+  config.set_defaults({{"routed_scaling_factor", 2.5}});
   Descriptor decoder = latent_decoder(config, config.boolean("rope_interleave", true));
   set_deepseek_experts(config, decoder, deepseek_experts(config, decoder), 3);
   config.ignore("topk_method");
@@ -105,6 +106,7 @@ Descriptor read_deepseek_v3(ConfigReader& config) {
 
 // GLM 4.7 Flash: DeepSeek-V3's layout.
 Descriptor read_glm4_moe_lite(ConfigReader& config) {
+  config.set_defaults({{"routed_scaling_factor", 1.8}});
   config.set_defaults({{"first_k_dense_replace", 1}});
   return read_deepseek_v3(config);
 }
@@ -156,7 +158,8 @@ Descriptor read_deepseek(const GgufReader& file) {
                           {"v_head_dim", file.integer("attention.value_length_mla", value)},
                           {"head_dim", head},
                           {"num_key_value_heads", file.integer("attention.head_count")},
-                          {"norm_topk_prob", file.boolean("expert_weights_norm", false)}};
+                          {"norm_topk_prob", file.boolean("expert_weights_norm", false)},
+                          {"routed_scaling_factor", file.number("expert_weights_scale", 1)}};
   const double growth = file.number("rope.scaling.yarn_log_multiplier", 0);
   const bool version_3 = file.integer("expert_gating_func", 1) == sigmoid;
   if (file.integer("expert_group_count", 1) > 1) {

@@ -57,6 +57,7 @@ Descriptor read_solar_open(ConfigReader& config) {
 
 // K-EXAONE: q and k norms; where layers slide, the full ones have no positions.
 Descriptor read_exaone_moe(ConfigReader& config) {
+  config.set_defaults({{"routed_scaling_factor", 2.5}});
   Descriptor decoder = llama_with_experts(config, 1);
   decoder.names.experts.correction_bias = "mlp.e_score_correction_bias";
   set_qk_norm(decoder);

@@ -6,6 +6,7 @@ namespace espalier::models {
 // EXAONE 4: norms after the parts instead of before, q and k norms; where layers slide, the full
 // ones have no positions.
 Descriptor read_exaone4(ConfigReader& config) {
+  config.set_defaults({{"sliding_window", 4096}});
   Descriptor decoder = dense_decoder(config);
   const NormDescriptor norm = rms_norm(config);
   set_post_norms_only(decoder, norm);

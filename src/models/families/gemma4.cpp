@@ -95,7 +95,11 @@ void read_attention(const ConfigReader& config, Descriptor& decoder, const NormD
   NormDescriptor value_norm = norm;
   value_norm.weight = false;
   const RopeSettings local_rope = read_rope(config, "sliding_attention");
-  const RopeSettings full_rope = read_rope(config, "full_attention", 1e6);
+  RopeSettings full_rope = read_rope(config, "full_attention", 1e6);
+  if (!config.contains("rope_parameters")) {
+    full_rope.scaling = ProportionalRope{};
+    full_rope.partial = 0.25;
+  }
   const bool keys_are_values = config.boolean("attention_k_eq_v", false);
   for (LayerDescriptor& layer : decoder.layers) {
     AttentionDescriptor& attention = layer.attention();
@@ -155,8 +159,9 @@ Descriptor read_gemma4(ConfigReader& config) {
   set_pre_norms(decoder, norm);
   set_activation(decoder, read_activation(config, "hidden_activation"));
   set_attention_bias(decoder, config.boolean("attention_bias", false));
-  set_windows(decoder, sliding_layers(config, full_interval),
-              config.integer("sliding_window", 512));
+  std::vector<bool> sliding = sliding_layers(config, full_interval);
+  sliding.back() = false;  // whatever the file says
+  set_windows(decoder, sliding, config.integer("sliding_window", 512));
   decoder.embedding_scale = std::sqrt(static_cast<float>(decoder.width));
   decoder.logit_softcap = static_cast<float>(config.number("final_logit_softcapping", 0));
   decoder.names.mlp_norm = "pre_feedforward_layernorm";

@@ -75,27 +75,26 @@ LatentAttentionDescriptor read_latent(const ConfigReader& config, int heads) {
 ExpertsDescriptor read_experts(const ConfigReader& config) {
   const int hidden = config.integer("moe_intermediate_size");
   const layers::Activation activation = recurrent_activation(config, "hidden_act");
-  return {
-      .router = {.rule = {.experts = config.integer("num_experts",
-                                                    config.integer("num_local_experts", 256)),
-                          .chosen = config.integer("num_experts_per_token",
-                                                   config.integer("num_experts_per_tok", 8)),
-                          .score = layers::RouterRule::Score::sigmoid,
-                          .groups =
-                              config.integer("num_expert_group", config.integer("n_group", 1)),
-                          .chosen_groups = config.integer("topk_group", 1),
-                          .normalize = config.boolean("moe_renormalize",
-                                                      config.boolean("norm_topk_prob", true)),
-                          .added_to_sum = 1e-20F,
-                          .scale = static_cast<float>(config.number("routed_scaling_factor", 1))},
-                 .correction_bias = true},
-      .hidden = hidden,
-      .activation = activation,
-      .shared = MlpDescriptor{
-          .hidden = config.product(
-              "num_shared_experts", hidden,
-              config.integer("num_shared_experts", config.integer("n_shared_experts", 1))),
-          .activation = activation}};
+  return {.router =
+              {.rule = {.experts =
+                            config.integer("num_experts", config.integer("num_local_experts", 256)),
+                        .chosen = config.integer("num_experts_per_token",
+                                                 config.integer("num_experts_per_tok", 8)),
+                        .score = layers::RouterRule::Score::sigmoid,
+                        .groups = config.integer("num_expert_group", config.integer("n_group", 1)),
+                        .chosen_groups = config.integer("topk_group", 1),
+                        .normalize = config.boolean("moe_renormalize",
+                                                    config.boolean("norm_topk_prob", true)),
+                        .added_to_sum = 1e-20F,
+                        .scale = static_cast<float>(config.number("routed_scaling_factor", 2.446))},
+               .correction_bias = true},
+          .hidden = hidden,
+          .activation = activation,
+          .shared = MlpDescriptor{
+              .hidden = config.product(
+                  "num_shared_experts", hidden,
+                  config.integer("num_shared_experts", config.integer("n_shared_experts", 1))),
+              .activation = activation}};
 }
 
 void set_names(TensorNames& names) {
