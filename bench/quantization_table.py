@@ -12,6 +12,7 @@ import math
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -70,11 +71,13 @@ def log_probabilities(logits: np.ndarray) -> np.ndarray:
 
 def divergence(reference: np.ndarray, other: np.ndarray) -> float:
     """Mean Kullback-Leibler divergence in nats."""
-    total = 0.0
-    for a, b in zip(reference, other, strict=True):
-        p, q = log_probabilities(a), log_probabilities(b)
-        total += float((np.exp(p) * (p - q)).sum())
-    return total / len(reference)
+
+    def of_row(row: int) -> float:
+        p, q = log_probabilities(reference[row]), log_probabilities(other[row])
+        return float((np.exp(p) * (p - q)).sum())
+
+    with ThreadPoolExecutor() as pool:
+        return sum(pool.map(of_row, range(len(reference)))) / len(reference)
 
 
 class Table:

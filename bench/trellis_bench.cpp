@@ -94,7 +94,7 @@ void search(benchmark::State& state, const TrellisFormat& format) {
   std::uint32_t words[32];
   float values[trellis_block_weights];
   for (auto _ : state) {
-    search.encode(x, words, values);
+    search.encode(x, nullptr, words, values);
     benchmark::DoNotOptimize(words);
   }
   state.SetItemsProcessed(state.iterations() * trellis_block_weights);

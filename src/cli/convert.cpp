@@ -1,6 +1,7 @@
 #include "conversion/convert.h"
 
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <filesystem>
 #include <iomanip>
@@ -36,7 +37,7 @@ struct ConvertVerbOptions {
   std::string trellis_scale;
   std::optional<int> trellis_state;
   std::string trellis_code;
-  std::optional<std::uint32_t> rotate;
+  std::string rotate;
   bool dequantize = false;
   std::string gguf;
   std::vector<std::string> rules;
@@ -74,6 +75,19 @@ quantization::MlxFormat parse_quantization(const ConvertVerbOptions& options) {
   return format;
 }
 
+/// What turns off what trellis codes get by default.
+constexpr std::string_view none = "none";
+
+std::uint32_t parse_seed(const std::string& text) {
+  std::uint32_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw base::UsageError("--rotate takes a whole number below 2^32 or none, not \"" + text +
+                           "\"");
+  }
+  return seed;
+}
+
 conversion::TrellisOptions parse_trellis(const ConvertVerbOptions& options) {
   kernels::TrellisFormat format;
   format.state_bits = options.trellis_state.value_or(format.state_bits);
@@ -83,6 +97,7 @@ conversion::TrellisOptions parse_trellis(const ConvertVerbOptions& options) {
   }
   conversion::TrellisOptions result = conversion::parse_trellis(options.trellis, format);
   if (options.trellis_scale == "rms") result.scale = quantization::TrellisScale::root_mean_square;
+  if (options.trellis_scale == "refit") result.scale = quantization::TrellisScale::refitted;
   return result;
 }
 
@@ -103,11 +118,18 @@ conversion::ConvertOptions parse(const ConvertVerbOptions& options) {
   if (!options.calibration.empty() && options.trellis.empty() && !options.target_bpw) {
     throw base::UsageError("--calibration goes with --target-bpw or --trellis");
   }
-  if (!options.trellis.empty()) result.trellis = parse_trellis(options);
-  if (result.trellis && !options.calibration.empty()) {
-    result.calibration = calibration_text(options);
+  if (!options.trellis.empty()) {
+    result.trellis = parse_trellis(options);
+    if (options.calibration.empty()) {
+      result.calibrate_where_possible = true;
+    } else if (options.calibration != none) {
+      result.calibration = calibration_text(options);
+    }
+    result.rotate_where_exact = options.rotate.empty();
   }
-  result.rotation_seed = options.rotate;
+  if (!options.rotate.empty() && options.rotate != none) {
+    result.rotation_seed = parse_seed(options.rotate);
+  }
   result.dequantize = options.dequantize;
   if (!options.gguf.empty()) result.gguf = conversion::parse_gguf_type(options.gguf);
   for (const std::string& rule : options.rules) result.rules.push_back(parse_rule(rule));
@@ -132,6 +154,9 @@ void apply_budget(const ConvertVerbOptions& options, conversion::ConvertOptions&
   budget.source = parsed.source;
   budget.bits_per_weight = *options.target_bpw;
   budget.group = parsed.quantize->group;
+  if (options.calibration == none) {
+    throw base::UsageError("--target-bpw measures on a calibration text");
+  }
   budget.text = calibration_text(options);
   budget.cancelled = parsed.cancelled;
   budget.progress = show_progress("layers measured");
@@ -209,10 +234,11 @@ void add_convert(CLI::App& app, Action& action) {
       "--trellis", options->trellis,
       "bits of trellis codes: 2, 2.5, 3, 3.5 or 4, or a .json file of bits by layer "
       "names; matrices that cannot be coded are affine");
-  verb->add_option("--trellis-scale", options->trellis_scale,
-                   "refit (default): the scale of least error after a search with a larger one; "
-                   "rms: that of the root mean square")
-      ->check(CLI::IsMember({"refit", "rms"}))
+  verb->add_option(
+          "--trellis-scale", options->trellis_scale,
+          "search (default): the scale of least error, larger ones being tried where a row "
+          "has outliers; refit: without trying; rms: that of the root mean square")
+      ->check(CLI::IsMember({"search", "refit", "rms"}))
       ->needs(trellis);
   verb->add_option("--trellis-state", options->trellis_state,
                    "bits of a state: 12 (default), or 16, which takes 16 times as long to code")
@@ -222,7 +248,8 @@ void add_convert(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"1mad", "mul1"}))
       ->needs(trellis);
   verb->add_option("--rotate", options->rotate,
-                   "seed of a rotation of the residual stream that is folded into the weights");
+                   "seed of a rotation of the residual stream that is folded into the weights "
+                   "(default with --trellis, where it is exact: 42), or none");
   auto* dequantize =
       verb->add_flag("--dequantize", options->dequantize, "write all weights as plain numbers");
   verb->add_option("--gguf", options->gguf,
@@ -243,7 +270,8 @@ void add_convert(CLI::App& app, Action& action) {
           ->check(real_number(0.1, 64));
   auto* calibration = verb->add_option(
       "--calibration", options->calibration,
-      "file with the text to measure on; trellis codes then also feed errors back");
+      "file with the text to measure on, and to feed errors of trellis codes back by (default for "
+      "these: a text of the program's own), or none");
   budget->needs(calibration);
   budget->excludes(dequantize);
   verb->add_option("--threads", options->threads,

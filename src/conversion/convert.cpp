@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include <calibration_text.h>
+
 #include "arrays/tensor_index.h"
 #include "base/error.h"
 #include "base/output_file.h"
@@ -92,6 +94,14 @@ void check_space(const fs::path& destination, std::uint64_t needed) {
                            std::to_string(space.available / megabyte) + " MB are free");
 }
 
+/// The text that the model is run over, if it is to be.
+std::optional<std::string> calibration_text(const ConvertOptions& options) {
+  if (options.calibration || !options.trellis || !options.calibrate_where_possible) {
+    return options.calibration;
+  }
+  return own_calibration_text;
+}
+
 /// What coded tensors depend on beside their own settings.
 std::string identity_of(const ConvertOptions& options) {
   std::string identity = fs::absolute(options.source).string();
@@ -111,9 +121,10 @@ std::string identity_of(const ConvertOptions& options) {
     identity += " rotated ";
     identity += std::to_string(*options.rotation_seed);
   }
-  if (options.calibration) {
+  if (options.rotate_where_exact) identity += " rotated where exact";
+  if (const auto text = calibration_text(options)) {
     identity += " calibrated ";
-    identity += std::to_string(std::hash<std::string>()(*options.calibration));
+    identity += std::to_string(std::hash<std::string>()(*text));
   }
   return identity;
 }
@@ -148,7 +159,11 @@ std::shared_ptr<InputMomentsSource> moments_source(const Source& source,
     coded.emplace_back(tensor.source.stored_name(), static_cast<int>(tensor.source.columns()));
   }
   return std::make_shared<InputMomentsSource>(
-      CalibrationText{source.path, source.file, *options.calibration, options.cancelled},
+      CalibrationText{.model = source.path,
+                      .file = source.file,
+                      .text = *calibration_text(options),
+                      .required = options.calibration.has_value(),
+                      .cancelled = options.cancelled},
       std::move(coded));
 }
 
@@ -171,7 +186,7 @@ ConvertReport to_folder(const Source& source, const ConvertOptions& options) {
   }
   write_json(staging.path() / "config.json", config);
   StreamControl control = stream_control(options, report.values);
-  if (options.calibration) control.moments = moments_source(source, options, plan.tensors);
+  if (calibration_text(options)) control.moments = moments_source(source, options, plan.tensors);
   control.noted = [&](std::string note) { report.notes.push_back(std::move(note)); };
   write_safetensors(plan.tensors, control, options.shard_bytes, staging.path());
   staging.publish();

@@ -35,8 +35,12 @@ struct ConvertOptions {
   /// Text over which the model is run, so that errors of trellis codes are made up for where inputs
   /// go together.
   std::optional<std::string> calibration = {};
+  /// Without such a text, run it over one of the program's own, if it can be run.
+  bool calibrate_where_possible = false;
   /// Fold a rotation of the residual stream into the weights.
   std::optional<std::uint32_t> rotation_seed = {};
+  /// Without a seed, do so with a seed of the program's own where that is exact.
+  bool rotate_where_exact = false;
   std::vector<Rule> rules;
   /// Chosen for single layers before the rules; by layer name.
   std::map<std::string, quantization::MlxFormat> layers;

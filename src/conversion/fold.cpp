@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ constexpr auto exact_families =
 constexpr std::string_view embedding = "model.embed_tokens.weight";
 constexpr std::string_view head = "lm_head.weight";
 constexpr std::string_view final_norm = "model.norm.weight";
+constexpr std::string_view rotation_in = "model.rotation_in.weight";
+constexpr std::string_view rotation_out = "model.rotation_out.weight";
 
 /// What becomes of a tensor, by the end of its name, and the norm before a map that reads the
 /// stream.
@@ -60,14 +63,18 @@ constexpr std::array parts = {
 
 class Folder {
  public:
-  Folder(const std::vector<SourceTensor>& tensors, int width, std::uint32_t seed, std::string path)
+  Folder(const std::vector<SourceTensor>& tensors, int width, std::uint32_t seed, bool tied,
+         std::string path)
       : tensors_(tensors),
         rotation_(std::make_shared<Rotation>(width, seed)),
+        tied_(tied),
         path_(std::move(path)) {}
 
   SourceTensor fold(SourceTensor tensor) const {
     const std::string name = tensor.name();
-    if (name == embedding) {
+    if (name == embedding && tied_) {
+      // Stays: the rotation has matrices of its own.
+    } else if (name == embedding) {
       tensor.fold({.input_scale = nullptr, .inputs = rotation_, .outputs = nullptr});
     } else if (name == head) {
       tensor.fold(
@@ -78,6 +85,28 @@ class Folder {
       fold_layer(tensor);
     }
     return tensor;
+  }
+
+  /// The rotation as a map of the embedding's rows, and what undoes it: the transpose, its outputs
+  /// times the final norm's weights.
+  std::vector<SourceTensor> own_matrices() const {
+    const auto width = static_cast<std::size_t>(rotation_->width());
+    std::vector<float> rotated(width * width);
+    for (std::size_t i = 0; i < width; ++i) rotated[i * (width + 1)] = 1.0F;
+    rotation_->apply(rotated);  // row i is what the rotation makes of unit vector i
+    const auto scale = norm(std::string(final_norm));
+    std::vector<float> in(rotated.size());
+    std::vector<float> out(rotated.size());
+    for (std::size_t i = 0; i < width; ++i) {
+      for (std::size_t k = 0; k < width; ++k) {
+        in[k * width + i] = rotated[i * width + k];
+        out[i * width + k] = rotated[i * width + k] * (*scale)[i];
+      }
+    }
+    const std::vector<std::int64_t> shape(2, rotation_->width());
+    const arrays::StorageType dtype = find(std::string(final_norm))->natural_dtype();
+    return {{std::string(rotation_in), std::move(in), shape, dtype},
+            {std::string(rotation_out), std::move(out), shape, dtype}};
   }
 
  private:
@@ -107,23 +136,31 @@ class Folder {
     }
   }
 
-  std::shared_ptr<const std::vector<float>> norm(const std::string& name) const {
+  /// The norm of this name.
+  std::vector<SourceTensor>::const_iterator find(const std::string& name) const {
     const auto found = std::ranges::find(tensors_, name, &SourceTensor::name);
     if (found == tensors_.end() || found->elements() != rotation_->width()) {
       throw LoadError(path_ + ": tensor " + arrays::shown_name(name) +
                       " is missing or has another size than the residual stream");
     }
+    return found;
+  }
+
+  std::shared_ptr<const std::vector<float>> norm(const std::string& name) const {
+    const auto found = find(name);
     auto values = std::make_shared<std::vector<float>>(found->elements());
     found->read(0, found->rows(), *values);
     return values;
   }
 
   static SourceTensor ones(const SourceTensor& tensor) {
-    return {tensor.name(), std::vector<float>(static_cast<std::size_t>(tensor.elements()), 1.0F)};
+    return {tensor.name(), std::vector<float>(static_cast<std::size_t>(tensor.elements()), 1.0F),
+            tensor.shape(), tensor.natural_dtype()};
   }
 
   const std::vector<SourceTensor>& tensors_;
   std::shared_ptr<const Rotation> rotation_;
+  bool tied_;
   std::string path_;
 };
 
@@ -138,18 +175,14 @@ void fold_rotation(nlohmann::ordered_json& config, std::vector<SourceTensor>& te
                     "; it is exact for llama, mistral, qwen2 and qwen3");
   }
   const std::vector<SourceTensor> original = tensors;
-  if (config.value("tie_word_embeddings", false)) {
-    const auto found = std::ranges::find(original, embedding, &SourceTensor::name);
-    if (found == original.end()) {
-      throw LoadError(path + ": tensor " + std::string(embedding) + " is missing");
-    }
-    tensors.push_back(*found);
-    tensors.back().rename(std::string(head));
-    config["tie_word_embeddings"] = false;
-  }
-  const Folder folder(original, width, seed, path);
+  const bool tied = config.value("tie_word_embeddings", false);
+  const Folder folder(original, width, seed, tied, path);
   for (SourceTensor& tensor : tensors) {
     tensor = folder.fold(std::move(tensor));
+  }
+  if (tied) {
+    std::ranges::move(folder.own_matrices(), std::back_inserter(tensors));
+    config["rotated_embedding"] = true;
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -18,6 +20,9 @@ namespace {
 using arrays::StorageType;
 using base::LoadError;
 using nlohmann::ordered_json;
+
+/// That of the format's published checkpoints.
+constexpr std::uint32_t default_rotation_seed = 42;
 
 void set_dtype(ordered_json& config, StorageType dtype) {
   const char* key = config.contains("dtype") ? "dtype" : "torch_dtype";
@@ -74,6 +79,20 @@ bool keeps_its_head(const ordered_json& config) {
   }
 }
 
+void fold_where_exact(ordered_json& config, std::vector<SourceTensor>& tensors,
+                      const std::string& path, std::vector<std::string>& notes) {
+  ordered_json rotated_config = config;
+  std::vector<SourceTensor> rotated = tensors;
+  try {
+    fold_rotation(rotated_config, rotated, default_rotation_seed, path);
+  } catch (const LoadError& error) {
+    notes.push_back(std::string("weights are not rotated: ") + error.what());
+    return;
+  }
+  config = std::move(rotated_config);
+  tensors = std::move(rotated);
+}
+
 }  // namespace
 
 std::uint64_t stored_bytes(const PlannedTensor& tensor) {
@@ -118,11 +137,15 @@ FolderPlan prepare_folder(const Source& source, const ConvertOptions& options) {
   }
   drop_tied_head(config, tensors);
   name_rope_as_before(config);
+  std::vector<std::string> notes;
   if (options.rotation_seed) {
     fold_rotation(config, tensors, *options.rotation_seed, source.path.string());
+  } else if (options.rotate_where_exact) {
+    fold_where_exact(config, tensors, source.path.string(), notes);
   }
   if (options.dtype || from_gguf) set_dtype(config, options.dtype.value_or(StorageType::bf16));
   Plan plan = plan_folder(std::move(tensors), options, from_gguf);
+  std::ranges::move(notes, std::back_inserter(plan.notes));
   return {std::move(config), std::move(plan)};
 }
 

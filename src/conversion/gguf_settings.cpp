@@ -217,8 +217,10 @@ class GgufMaker {
       settings_.values.emplace_back(key("rope.scaling.type"), std::string("linear"));
       number("rope.scaling.factor", linear->factor);
     } else if (const auto* llama3 = std::get_if<models::Llama3Rope>(&rope.scaling)) {
-      settings_.tensors.emplace_back("rope_freqs.weight",
-                                     llama3_factors(rope.theta, head_dim, *llama3));
+      std::vector<float> factors = llama3_factors(rope.theta, head_dim, *llama3);
+      const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(factors.size())};
+      settings_.tensors.emplace_back("rope_freqs.weight", std::move(factors), shape,
+                                     arrays::StorageType::f32);
     } else if (const auto* yarn = std::get_if<models::YarnRope>(&rope.scaling)) {
       if (yarn->magnitude || !yarn->truncate || yarn->beta_fast != 32 || yarn->beta_slow != 1) {
         fail("its variant of YaRN");

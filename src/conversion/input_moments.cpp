@@ -130,8 +130,22 @@ void transpose(std::vector<float>& square, std::int64_t width) {
 InputMomentsSource::InputMomentsSource(CalibrationText text,
                                        std::vector<std::pair<std::string, int>> tensors)
     : text_(std::move(text)), tensors_(std::move(tensors)) {
-  const auto bundle = generation::load_text_bundle(text_.model);
-  parts_ = cut_text(bundle.tokenizer->encode(text_.text, tokenizer::SpecialTokens::add));
+  attempt([&] {
+    const auto bundle = generation::load_text_bundle(text_.model);
+    parts_ = cut_text(bundle.tokenizer->encode(text_.text, tokenizer::SpecialTokens::add));
+  });
+}
+
+void InputMomentsSource::attempt(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const base::LoadError&) {
+    if (text_.required) throw;
+    failed_ = true;
+  } catch (const base::UsageError&) {
+    if (text_.required) throw;
+    failed_ = true;
+  }
 }
 
 std::shared_ptr<const InputMoments> InputMomentsSource::moments(const std::string& tensor) {
@@ -139,9 +153,9 @@ std::shared_ptr<const InputMoments> InputMomentsSource::moments(const std::strin
   if (found != measured_.end()) return found->second;
   const auto at =
       std::ranges::find(tensors_, tensor, &std::pair<std::string, int>::first) - tensors_.begin();
-  if (size(at) == tensors_.size()) return nullptr;
-  measure(size(at));
-  return measured_.at(tensor);
+  if (size(at) == tensors_.size() || failed_) return nullptr;
+  attempt([&] { measure(size(at)); });
+  return failed_ ? nullptr : measured_.at(tensor);
 }
 
 void InputMomentsSource::measure(std::size_t first) {

@@ -29,9 +29,10 @@ using quantization::MlxMode;
 constexpr std::string_view weight_suffix = ".weight";
 
 /// Parts of names of matrices that are no linear map or must not lose precision: norms, short
-/// convolutions, tables of positions, and routers by the names that families give them.
+/// convolutions, tables of positions, rotations, and routers by the names that families give them.
 constexpr auto never_quantized = std::to_array<std::string_view>({
     "norm",
+    "model.rotation_",
     "conv1d",
     "conv_1d",
     "conv.conv",
@@ -179,7 +180,7 @@ class FolderPlanner {
       target = tensor.encoding();
     }
     return {std::move(tensor), target, dtype,
-            options_.trellis ? options_.trellis->scale : quantization::TrellisScale::refitted};
+            options_.trellis ? options_.trellis->scale : quantization::TrellisScale::searched};
   }
 
   void check() const {

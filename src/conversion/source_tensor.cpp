@@ -101,16 +101,20 @@ SourceTensor::SourceTensor(std::shared_ptr<const arrays::TensorFile> file, std::
   weight_ = {name_, StorageType::f8_e4m3, shape_, {}};
 }
 
-SourceTensor::SourceTensor(std::string name, std::vector<float> values)
+SourceTensor::SourceTensor(std::string name, std::vector<float> values,
+                           std::vector<std::int64_t> shape, StorageType natural)
     : made_up_(std::move(values)),
+      made_up_dtype_(natural),
       name_(std::move(name)),
-      shape_({static_cast<std::int64_t>(made_up_.size())}),
+      shape_(std::move(shape)),
       encoding_(StorageType::f32),
-      rows_(static_cast<std::int64_t>(made_up_.size())) {
+      rows_(shape_.front()),
+      columns_(static_cast<std::int64_t>(made_up_.size()) / rows_) {
   weight_ = {name_, StorageType::f32, shape_, {}};
 }
 
 StorageType SourceTensor::natural_dtype() const {
+  if (file_ == nullptr) return made_up_dtype_;
   if (scales_ && is_dense(scales_->type)) return scales_->type;
   return is_dense(encoding_) ? std::get<StorageType>(encoding_) : StorageType::bf16;
 }
@@ -162,10 +166,10 @@ void SourceTensor::read_matrix(std::int64_t first_row, std::int64_t rows,
 void SourceTensor::read_stored(std::int64_t first_row, std::int64_t rows,
                                std::span<float> values) const {
   if (const auto* type = std::get_if<StorageType>(&encoding_)) {
-    const auto bytes =
-        file_ == nullptr ? std::as_bytes(std::span(made_up_))
-                               .subspan(size(first_row) * sizeof(float), size(rows) * sizeof(float))
-                         : part_rows(weight_, stored_rows(), first_row, rows);
+    const auto bytes = file_ == nullptr ? std::as_bytes(std::span(made_up_))
+                                              .subspan(size(first_row * columns_) * sizeof(float),
+                                                       size(rows * columns_) * sizeof(float))
+                                        : part_rows(weight_, stored_rows(), first_row, rows);
     quantization::dequantize(*type, bytes, values);
     return;
   }

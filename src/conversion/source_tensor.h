@@ -45,8 +45,9 @@ class SourceTensor {
   /// A matrix in any other scheme, of which only the values count.
   SourceTensor(std::shared_ptr<const arrays::TensorFile> file, std::string name,
                quantization::StoredMatrix matrix, std::vector<std::int64_t> shape);
-  /// Values made up for the target, as f32.
-  SourceTensor(std::string name, std::vector<float> values);
+  /// Values made up for the target, as f32; `natural` is the type that suits them.
+  SourceTensor(std::string name, std::vector<float> values, std::vector<std::int64_t> shape,
+               arrays::StorageType natural);
 
   const std::string& name() const { return name_; }
   const std::vector<std::int64_t>& shape() const { return shape_; }
@@ -55,7 +56,8 @@ class SourceTensor {
   std::int64_t rows() const { return rows_; }
   std::int64_t columns() const { return columns_; }
   std::int64_t elements() const { return rows_ * columns_; }
-  /// Of an affine tensor's scales; else the stored type itself where it is dense, or bf16.
+  /// Of an affine tensor's scales or made-up values; else the stored type itself where it is dense,
+  /// or bf16.
   arrays::StorageType natural_dtype() const;
 
   /// Says that the matrix lies [inputs, outputs], so that its rows are no rows of a linear map.
@@ -106,6 +108,7 @@ class SourceTensor {
 
   std::shared_ptr<const arrays::TensorFile> file_;
   std::vector<float> made_up_;
+  arrays::StorageType made_up_dtype_ = arrays::StorageType::f32;
   std::string name_;
   std::vector<std::int64_t> shape_;
   Encoding encoding_;

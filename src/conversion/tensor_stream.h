@@ -24,7 +24,7 @@ struct PlannedTensor {
   /// does.
   arrays::StorageType scale_dtype = arrays::StorageType::bf16;
   /// How the scales of a trellis target are chosen.
-  quantization::TrellisScale trellis_scale = quantization::TrellisScale::refitted;
+  quantization::TrellisScale trellis_scale = quantization::TrellisScale::searched;
 };
 
 /// One of the stored tensors that a target takes: the weight or codes, scales, biases.

@@ -17,7 +17,7 @@ struct TrellisOptions {
   kernels::TrellisFormat format;
   /// Layers to be coded by their names, with bits of their own; empty: all that can be.
   std::map<std::string, kernels::TrellisFormat> layers = {};
-  quantization::TrellisScale scale = quantization::TrellisScale::refitted;
+  quantization::TrellisScale scale = quantization::TrellisScale::searched;
 };
 
 /// What "2", "2.5", "3", "3.5" and "4" mean, or the path of a JSON file: an object of such numbers

@@ -1,6 +1,8 @@
 #include "conversion/trellis_stream.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include "arrays/tensor_index.h"
@@ -137,10 +139,10 @@ void code_tensor(const PlannedTensor& tensor, const StreamControl& control, cons
 
 std::string key_of(const PlannedTensor& tensor) {
   const TrellisFormat& format = format_of(tensor);
-  const bool refit = tensor.trellis_scale == quantization::TrellisScale::refitted;
+  constexpr std::array<std::string_view, 3> scales = {"", " refitted", " searched"};
   return tensor.source.name() + " " + arrays::to_string(tensor.source.shape()) + " " +
          to_string(tensor.target) + " axis " + std::to_string(format.axis) +
-         (refit ? " refitted" : "");
+         std::string(scales.at(static_cast<std::size_t>(tensor.trellis_scale)));
 }
 
 }  // namespace

@@ -56,10 +56,10 @@ const TrellisSearchCpu& trellis_search_cpu_scalar() {
 TrellisSearch::TrellisSearch(const TrellisFormat& format)
     : format_(format),
       columns_(1 << (format.state_bits - format.bits)),
+      stride_(columns_ + slack),
       table_(trellis_values(format)),
-      best_(columns_ + slack),
-      next_(columns_ + slack),
-      choices_(static_cast<std::size_t>(columns_) * trellis_block_weights) {
+      largest_value_(*std::max_element(table_.begin(), table_.end())),
+      scores_(static_cast<std::size_t>(stride_) * (trellis_block_weights + 1)) {
   double sum = 0;
   for (const float value : table_) {
     sum += static_cast<double>(value) * value;
@@ -67,56 +67,73 @@ TrellisSearch::TrellisSearch(const TrellisFormat& format)
   root_mean_square_ = std::sqrt(sum / static_cast<double>(table_.size()));
 }
 
-void TrellisSearch::pass(const float* x) {
-  const auto step = search_cpu().step[format_.bits - 2];
-  for (int i = 0; i < trellis_block_weights; ++i) {
-    step({.table = table_.data(),
-          .previous = best_.data(),
+TrellisStep TrellisSearch::step(const float* x, const float* weights, int index) {
+  return {.table = table_.data(),
+          .previous = scores(index),
           .columns = columns_,
-          .x = x[i],
-          .best = next_.data(),
-          .choices = choices_.data() + static_cast<std::size_t>(i) * columns_});
-    best_.swap(next_);
+          .x = x[index],
+          .weight = weights == nullptr ? 1.0F : weights[index],
+          .best = scores(index + 1)};
+}
+
+void TrellisSearch::pass(const float* x, const float* weights) {
+  const TrellisSearchCpu& cpu = search_cpu();
+  const auto run = (weights == nullptr ? cpu.step : cpu.weighted_step)[format_.bits - 2];
+  for (int i = 0; i < trellis_block_weights; ++i) {
+    run(step(x, weights, i));
   }
 }
 
-void TrellisSearch::trace(int low_bits, int* states) const {
-  for (int i = trellis_block_weights - 1; i >= 0; --i) {
-    const int high = choices_[static_cast<std::size_t>(i) * columns_ + low_bits];
-    states[i] = low_bits + high * columns_;
+void TrellisSearch::trace(const float* x, const float* weights, int first, int low_bits,
+                          int* states) {
+  const auto choice = search_cpu().choice[format_.bits - 2];
+  for (int i = trellis_block_weights - 1; i >= first; --i) {
+    states[i] = low_bits + choice(step(x, weights, i), low_bits) * columns_;
     low_bits = states[i] >> format_.bits;
   }
 }
 
-int TrellisSearch::best_end() const {
-  const std::int8_t* high =
-      choices_.data() + static_cast<std::size_t>(trellis_block_weights - 1) * columns_;
-  int best = 0;
-  for (int column = 1; column < columns_; ++column) {
-    // Of equal scores the higher state, whose high bits count first.
-    if (best_[column] > best_[best] ||
-        (best_[column] == best_[best] && high[column] >= high[best])) {
-      best = column;
+int TrellisSearch::best_end(const float* x, const float* weights) {
+  const auto choice = search_cpu().choice[format_.bits - 2];
+  const TrellisStep last = step(x, weights, trellis_block_weights - 1);
+  const float* score = scores(trellis_block_weights);
+  const float best = *std::max_element(score, score + columns_);
+  int end = 0;
+  int state = -1;
+  for (int column = 0; column < columns_; ++column) {
+    if (score[column] != best) continue;
+    // Of equal scores the higher state.
+    const int candidate = column + choice(last, column) * columns_;
+    if (candidate > state) {
+      state = candidate;
+      end = column;
     }
   }
-  return best;
+  return end;
 }
 
-void TrellisSearch::encode(const float* x, std::uint32_t* words, float* values) {
+void TrellisSearch::encode(const float* x, const float* weights, std::uint32_t* words,
+                           float* values) {
   constexpr int half = trellis_block_weights / 2;
+  const auto turn = [](const float* from, float* to) {
+    std::copy(from + half, from + trellis_block_weights, to);
+    std::copy(from, from + half, to + half);
+  };
   float turned[trellis_block_weights];
-  std::copy(x + half, x + trellis_block_weights, turned);
-  std::copy(x, x + half, turned + half);
-  std::fill(best_.begin(), best_.end(), 0.0F);
-  pass(turned);
+  float turned_weights[trellis_block_weights];
+  turn(x, turned);
+  if (weights != nullptr) turn(weights, turned_weights);
+  const float* own_weights = weights == nullptr ? nullptr : turned_weights;
+  std::fill_n(scores(0), columns_, 0.0F);
+  pass(turned, own_weights);
   int states[trellis_block_weights];
-  trace(best_end(), states);
+  trace(turned, own_weights, half, best_end(turned, own_weights), states);
   const int overlap = states[half] >> format_.bits;
 
-  std::fill(best_.begin(), best_.end(), excluded);
-  best_[overlap] = 0.0F;
-  pass(x);
-  trace(overlap, states);
+  std::fill_n(scores(0), columns_, excluded);
+  scores(0)[overlap] = 0.0F;
+  pass(x, weights);
+  trace(x, weights, 0, overlap, states);
   pack(states, format_.bits, words);
   for (int i = 0; i < trellis_block_weights; ++i) {
     values[i] = table_[states[i]];

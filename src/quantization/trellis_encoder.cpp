@@ -18,8 +18,8 @@ using kernels::trellis_block_weights;
 /// Codes one row whole; returns the square error.
 double encode_row(TrellisRow& encoder, const float* row, int columns, std::vector<float>& decoded,
                   std::uint32_t* words, std::uint16_t* scale_bits) {
-  const float first = encoder.first_scale(row, columns);
-  encoder.search(row, first, 0, columns / trellis_block_weights, words, decoded.data());
+  const float first = encoder.first_scale(row, nullptr, columns);
+  encoder.search(row, nullptr, first, 0, columns / trellis_block_weights, words, decoded.data());
   const float scale = encoder.fit(row, decoded.data(), columns, first);
   *scale_bits = half_bits(scale);
   double error = 0;

@@ -10,8 +10,9 @@ namespace espalier::quantization {
 
 /// How the scale of a row of S is chosen. `root_mean_square` is what the format's first encoder
 /// does; `refitted` searches with a larger scale at first, which suits short rows of Gaussian
-/// numbers better, then takes the scale of least square error for the codes found.
-enum class TrellisScale { root_mean_square, refitted };
+/// numbers better, then takes the scale of least square error for the codes found; `searched` also
+/// tries larger ones where weights of the row lie beyond the code's reach.
+enum class TrellisScale { root_mean_square, refitted, searched };
 
 struct TrellisCodes {
   std::vector<std::uint32_t> words;   // [rows, words of a row]

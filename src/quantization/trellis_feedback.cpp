@@ -18,23 +18,31 @@ using kernels::trellis_block_weights;
 
 constexpr std::array<double, 5> dampings = {0.01, 0.1, 1, 10, 100};
 constexpr float largest_factor = 1e4F;
-/// By how much weights may outgrow what they were.
-constexpr float largest_growth = 4.0F;
+/// By how much weights may outgrow what they were. Those that hardly count grow tenfold in sound
+/// models.
+constexpr float largest_growth = 32.0F;
 /// Columns of a matrix that one step of the Cholesky factorization takes.
 constexpr int panel = 64;
-/// Rows that share each read of the factor, or columns that one task takes.
+/// Rows that share each read of the factor.
 constexpr int tile_rows = 8;
-constexpr int tile_columns = 512;
+/// Inputs whose errors reach those before them at once, where codes run along the outputs.
+constexpr int panel_inputs = 64;
 
 std::size_t size(int number) { return static_cast<std::size_t>(number); }
 
-/// Calls `task(index)` for all below `count` on the compute pool.
+/// Calls `task(index, worker)` for all below `count` on the compute pool.
+template <typename Task>
+void parallel_workers(int count, Task&& task) {
+  base::TileCounter tiles(size(count));
+  base::compute_pool().run([&](int worker) {
+    for (std::size_t tile; tiles.next(tile);) task(static_cast<int>(tile), worker);
+  });
+}
+
+/// The same for a task that does not ask which worker it has.
 template <typename Task>
 void parallel(int count, Task&& task) {
-  base::TileCounter tiles(size(count));
-  base::compute_pool().run([&](int) {
-    for (std::size_t tile; tiles.next(tile);) task(static_cast<int>(tile));
-  });
+  parallel_workers(count, [&](int index, int) { task(index); });
 }
 
 /// The Cholesky factor in place, row-major, panel by panel; what lies above the diagonal is
@@ -128,6 +136,23 @@ void normalize_blocks(std::vector<float>& lower, int width, int block) {
   });
 }
 
+/// The diagonal of D before the blocks are normalized, its mean being 1.
+std::vector<float> importance_of(const std::vector<float>& lower, int width, int block) {
+  std::vector<float> result(size(width));
+  double sum = 0;
+  for (int row = 0; row < width; ++row) {
+    const float* values = lower.data() + size(row) * size(width);
+    double squares = 0;
+    for (int k = row / block * block; k <= row; ++k) {
+      squares += static_cast<double>(values[k]) * values[k];
+    }
+    result[size(row)] = static_cast<float>(squares);
+    sum += squares;
+  }
+  for (float& value : result) value = static_cast<float>(value * width / sum);
+  return result;
+}
+
 bool is_moderate(const std::vector<float>& lower, int width, int block) {
   for (int row = 0; row < width; ++row) {
     const float* values = lower.data() + size(row) * size(width);
@@ -153,15 +178,17 @@ class FeedbackEncoder {
         first_scales_(size(rows)) {
     codes_.words.resize(size(rows) * row_words_);
     codes_.scales.resize(size(rows));
-    const TrellisRow row(format, scale);
-    float largest = 0;
-    for (int i = 0; i < rows; ++i) {
-      first_scales_[size(i)] = row.first_scale(row_of(i), columns);
+    // Made by the worker that uses it.
+    encoders_.resize(size(base::compute_pool().size()));
+    std::vector<float> largest(size(rows));
+    parallel_workers(rows, [&](int row, int worker) {
+      first_scales_[size(row)] = encoder_of(worker).first_scale(row_of(row), importance(), columns);
       for (int k = 0; k < columns; ++k) {
-        largest = std::max(largest, std::abs(row_of(i)[k]) / first_scales_[size(i)]);
+        largest[size(row)] =
+            std::max(largest[size(row)], std::abs(row_of(row)[k]) / first_scales_[size(row)]);
       }
-    }
-    limit_ = largest_growth * largest;
+    });
+    limit_ = largest_growth * *std::ranges::max_element(largest);
   }
 
   std::optional<TrellisCodes> encode() {
@@ -178,6 +205,14 @@ class FeedbackEncoder {
   }
 
  private:
+  TrellisRow& encoder_of(int worker) {
+    std::optional<TrellisRow>& encoder = encoders_[size(worker)];
+    return encoder ? *encoder : encoder.emplace(format_, scale_);
+  }
+  /// How much errors at the columns count, null where columns are outputs.
+  const float* importance() const {
+    return format_.axis == 1 ? factor_.importance.data() : nullptr;
+  }
   const float* row_of(int row) const { return values_ + size(row) * size(columns_); }
   const float* lower_of(int input) const {
     return factor_.lower.data() + size(input) * size(factor_.inputs);
@@ -190,8 +225,8 @@ class FeedbackEncoder {
 
   /// Rows are outputs, each for itself; some at a time share what is read of the factor.
   void encode_along_inputs() {
-    parallel((rows_ + tile_rows - 1) / tile_rows, [&](int tile) {
-      TrellisRow encoder(format_, scale_);
+    parallel_workers((rows_ + tile_rows - 1) / tile_rows, [&](int tile, int worker) {
+      TrellisRow& encoder = encoder_of(worker);
       const int first = tile * tile_rows;
       const int count = std::min(tile_rows, rows_ - first);
       std::vector<float> wanted(row_of(first), row_of(first + count));
@@ -204,7 +239,7 @@ class FeedbackEncoder {
           const float scale = first_scales_[size(row)];
           const float* values = wanted.data() + size(i) * size(columns_) + begin;
           if (grew(values, trellis_block_weights, scale)) diverged_ = true;
-          encoder.search(values, scale, begin / trellis_block_weights, 1,
+          encoder.search(values, importance() + begin, scale, begin / trellis_block_weights, 1,
                          codes_.words.data() + size(row) * row_words_, decoded.data());
           for (int k = 0; k < trellis_block_weights; ++k) {
             const float error = row_of(row)[begin + k] - decoded[size(k)] * scale;
@@ -225,41 +260,50 @@ class FeedbackEncoder {
     });
   }
 
-  /// Rows are inputs: those of a block are coded at once, then all before them change.
+  /// Rows are inputs. Each trellis block of outputs is for itself: from the last input on, each
+  /// makes up for the errors of all behind it.
   void encode_along_outputs() {
-    std::vector<float> wanted(values_, values_ + size(rows_) * size(columns_));
-    std::vector<float> errors(size(factor_.block) * size(columns_));
-    for (int begin = (rows_ - 1) / factor_.block * factor_.block; begin >= 0 && !diverged_;
-         begin -= factor_.block) {
-      const int count = std::min(factor_.block, rows_ - begin);
-      parallel(count, [&](int i) {
-        encode_input(begin + i, wanted.data() + size(begin + i) * size(columns_),
-                     errors.data() + size(i) * size(columns_));
-      });
-      const int tiles = (columns_ + tile_columns - 1) / tile_columns;
-      parallel(begin * tiles, [&](int task) {
-        const int input = task / tiles;
-        const int first = task % tiles * tile_columns;
-        float* target = wanted.data() + size(input) * size(columns_) + first;
-        for (int i = 0; i < count; ++i) {
-          add(target, errors.data() + size(i) * size(columns_) + first, lower_of(begin + i)[input],
-              std::min(tile_columns, columns_ - first));
-        }
-      });
+    std::vector<std::vector<double>> errors(size(columns_ / trellis_block_weights));
+    parallel_workers(columns_ / trellis_block_weights, [&](int block, int worker) {
+      errors[size(block)].resize(size(rows_));
+      encode_outputs(block, encoder_of(worker), errors[size(block)]);
+    });
+    for (int row = 0; row < rows_; ++row) {
+      codes_.scales[size(row)] = half_bits(first_scales_[size(row)]);
+      for (const auto& of_block : errors) errors_[size(row)] += of_block[size(row)];
     }
   }
 
-  void encode_input(int row, const float* wanted, float* errors) {
-    TrellisRow encoder(format_, scale_);
-    const float first = first_scales_[size(row)];
-    if (grew(wanted, columns_, first)) diverged_ = true;
-    encoder.search(wanted, first, 0, columns_ / trellis_block_weights,
-                   codes_.words.data() + size(row) * row_words_, errors);
-    const float scale = encoder.fit(wanted, errors, columns_, first);
-    codes_.scales[size(row)] = half_bits(scale);
-    for (int k = 0; k < columns_; ++k) {
-      errors[k] = row_of(row)[k] - errors[k] * scale;
-      errors_[size(row)] += static_cast<double>(errors[k]) * errors[k];
+  void encode_outputs(int block, TrellisRow& encoder, std::vector<double>& square_errors) {
+    constexpr int width = trellis_block_weights;
+    const auto original = [&](int row) { return row_of(row) + size(block) * width; };
+    std::vector<float> wanted(size(rows_) * width);
+    for (int row = 0; row < rows_; ++row) {
+      std::copy_n(original(row), width, wanted.data() + size(row) * width);
+    }
+    std::vector<float> errors(size(panel_inputs) * width);
+    for (int end = rows_; end > 0 && !diverged_; end -= std::min(panel_inputs, end)) {
+      const int begin = std::max(0, end - panel_inputs);
+      const auto feed = [&](int row, int first) {
+        for (int i = first; i < end; ++i) {
+          add(wanted.data() + size(row) * width, errors.data() + size(i - begin) * width,
+              lower_of(i)[row], width);
+        }
+      };
+      for (int row = end - 1; row >= begin; --row) {
+        feed(row, row + 1);
+        const float scale = first_scales_[size(row)];
+        const float* values = wanted.data() + size(row) * width;
+        float* own = errors.data() + size(row - begin) * width;
+        if (grew(values, width, scale)) diverged_ = true;
+        encoder.search(values, nullptr, scale, block, 1,
+                       codes_.words.data() + size(row) * row_words_, own);
+        for (int k = 0; k < width; ++k) {
+          own[k] = original(row)[k] - own[k] * scale;
+          square_errors[size(row)] += static_cast<double>(own[k]) * own[k];
+        }
+      }
+      for (int row = 0; row < begin; ++row) feed(row, begin);
     }
   }
 
@@ -275,6 +319,7 @@ class FeedbackEncoder {
   TrellisScale scale_;
   const FeedbackFactor& factor_;
   std::vector<float> first_scales_;
+  std::vector<std::optional<TrellisRow>> encoders_;  // by worker
   std::vector<double> errors_;
   float limit_ = 0;  // of a weight over its row's scale
   std::atomic<bool> diverged_ = false;
@@ -284,8 +329,7 @@ class FeedbackEncoder {
 }  // namespace
 
 int feedback_block(const kernels::TrellisFormat& format) {
-  constexpr int along_outputs = 16;
-  return format.axis == 1 ? trellis_block_weights : along_outputs;
+  return format.axis == 1 ? trellis_block_weights : 1;
 }
 
 std::optional<FeedbackFactor> factor_moments(std::vector<float> moments, int inputs, int block) {
@@ -297,11 +341,12 @@ std::optional<FeedbackFactor> factor_moments(std::vector<float> moments, int inp
   if (!finite || !(mean > 0) || !std::isfinite(mean)) return std::nullopt;
   for (float& value : moments) value = static_cast<float>(value / mean);
   for (const double damping : dampings) {
-    FeedbackFactor factor{inputs, block, moments};
+    FeedbackFactor factor{inputs, block, moments, {}};
     for (int i = 0; i < inputs; ++i) {
       factor.lower[size(i) * size(inputs) + size(i)] += static_cast<float>(damping);
     }
     if (!Cholesky(factor.lower, inputs).factor()) continue;
+    factor.importance = importance_of(factor.lower, inputs, block);
     normalize_blocks(factor.lower, inputs, block);
     if (is_moderate(factor.lower, inputs, block)) return factor;
   }
@@ -314,7 +359,7 @@ std::optional<TrellisCodes> encode_trellis_with_feedback(const float* values, in
                                                          const FeedbackFactor& factor) {
   const int inputs = format.axis == 1 ? columns : rows;
   if (columns <= 0 || columns % trellis_block_weights != 0 || factor.inputs != inputs ||
-      (format.axis == 1 && factor.block != trellis_block_weights)) {
+      factor.block != feedback_block(format)) {
     throw std::invalid_argument(
         "[encode_trellis_with_feedback] expected a multiple of 256 columns and a factor of the "
         "inputs, got " +

@@ -1,5 +1,7 @@
 #include "kernels/trellis_search.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -46,7 +48,7 @@ TEST_P(TrellisSearchSets, FindsThePublishedPaths) {
     TrellisSearch search(format);
     std::vector<std::uint32_t> words(trellis_block_words(expected.bits));
     float values[trellis_block_weights];
-    search.encode(x, words.data(), values);
+    search.encode(x, nullptr, words.data(), values);
     for (int i = 0; i < 3; ++i) {
       EXPECT_EQ(words[i], expected.first_words[i]) << expected.bits << " bits, word " << i;
     }
@@ -64,6 +66,34 @@ TEST_P(TrellisSearchSets, FindsThePublishedPaths) {
   }
 }
 
+TEST_P(TrellisSearchSets, NumbersThatCountMoreAreMet) {
+  TrellisSearch search({.bits = 3});
+  float x[trellis_block_weights];
+  float ones[trellis_block_weights];
+  float weights[trellis_block_weights];
+  for (int i = 0; i < trellis_block_weights; ++i) {
+    x[i] = static_cast<float>((73 * i + 19) % 257 - 128) / 64;
+    ones[i] = 1;
+    weights[i] = i % 4 == 0 ? 30.0F : 0.5F;
+  }
+  std::uint32_t words[trellis_block_words(3)];
+  std::uint32_t same[trellis_block_words(3)];
+  float plain[trellis_block_weights];
+  float weighted[trellis_block_weights];
+  search.encode(x, nullptr, words, plain);
+  search.encode(x, ones, same, weighted);
+  EXPECT_TRUE(std::ranges::equal(words, same));
+  search.encode(x, weights, words, weighted);
+  const auto error = [&](const float* values) {
+    double sum = 0;
+    for (int i = 0; i < trellis_block_weights; ++i) {
+      sum += weights[i] * std::pow(values[i] - x[i], 2);
+    }
+    return sum;
+  };
+  EXPECT_LT(error(weighted), 0.5 * error(plain));
+}
+
 TEST_P(TrellisSearchSets, PathsOfLongStatesClose) {
   const TrellisFormat format{.bits = 2, .state_bits = 16};
   TrellisSearch search(format);
@@ -73,7 +103,7 @@ TEST_P(TrellisSearchSets, PathsOfLongStatesClose) {
     x[i] = static_cast<float>((73 * i + 19) % 257 - 128) / 64;
   }
   float values[trellis_block_weights];
-  search.encode(x, words.data(), values);
+  search.encode(x, nullptr, words.data(), values);
   const std::vector<float> table = trellis_values(format);
   for (int i = 0; i < trellis_block_weights; ++i) {
     EXPECT_EQ(values[i], table[trellis_state(words.data(), format.bits, format.state_bits, i)]);

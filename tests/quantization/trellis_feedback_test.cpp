@@ -158,7 +158,8 @@ TEST(FactorMoments, FallsBack) {
 TEST(EncodeWithFeedback, GivesUpWhereItOutgrowsTheWeights) {
   constexpr int inputs = 512;
   const auto weight = gaussians(inputs, 3);
-  FeedbackFactor factor{inputs, 256, std::vector<float>(inputs * inputs, 100.0F)};
+  FeedbackFactor factor{inputs, 256, std::vector<float>(inputs * inputs, 1e4F),
+                        std::vector<float>(inputs, 1.0F)};
   EXPECT_FALSE(encode_trellis_with_feedback(weight.data(), 1, inputs, {.bits = 3},
                                             TrellisScale::refitted, factor));
 }

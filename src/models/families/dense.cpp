@@ -114,6 +114,11 @@ Descriptor dense_decoder(ConfigReader& config) {
                      .context = config.integer("max_position_embeddings"),
                      .tied_head = config.boolean("tie_word_embeddings", false),
                      .names = hugging_face_names()};
+  if (config.boolean("rotated_embedding", false)) {
+    decoder.embedding_width = width;
+    decoder.names.embedding_output = "model.rotation_in";
+    decoder.names.head_input = "model.rotation_out";
+  }
   check_sizes(attention, decoder, layer_count, config.path());
   for (const int token : config.integers("eos_token_id")) {
     decoder.end_tokens.push_back(token);
