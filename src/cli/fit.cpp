@@ -33,6 +33,7 @@ Json to_json(const evaluation::FitReport& report) {
           {"parameters", report.model.parameters},
           {"bits_per_weight", report.model.bits_per_weight},
           {"weight_bytes", report.model.weight_bytes},
+          {"repacked_bytes", report.repacked},
           {"weight_types", report.model.bytes_by_type},
           {"context", report.context},
           {"kv", state},
@@ -50,7 +51,9 @@ void print(const evaluation::FitReport& report) {
   std::cout << report.model.family << ", " << report.model.parameters / 1'000'000
             << " million parameters of " << std::fixed << std::setprecision(2)
             << report.model.bits_per_weight << " bits\n"
-            << "weights     " << megabytes(report.model.weight_bytes) << "\n"
+            << "weights     " << megabytes(report.model.weight_bytes) << " in the file, "
+            << megabytes(report.repacked)
+            << " in memory once repacked (--no-repack: they stay in the file's pages)\n"
             << "workspace   " << megabytes(report.workspace) << "\n"
             << "memory      " << megabytes(report.memory) << " may be taken\n";
   for (const auto& [format, state] : report.state) {

@@ -66,6 +66,10 @@ void add_model_options(CLI::App& verb, ModelOptions& options, bool model_require
       ->check(one_of({"integer", "reference"}));
   verb.add_flag("--check-weights", options.engine.check_weights,
                 "refuse weights that are infinite or not numbers");
+  verb.add_flag_callback(
+      "--no-repack", [&options] { options.engine.repack = false; },
+      "read weights from the file's own pages, each time they are needed: takes no memory "
+      "beside them and gives the same results, more slowly");
   verb.add_option("--kv-type", options.engine.kv_type,
                   "type of the stored keys and values: f16, "
                   "bf16 or f32 (default: f16)")

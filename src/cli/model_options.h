@@ -20,7 +20,8 @@ struct ModelOptions {
   std::string chat_template = {};  // a file in place of the model's own template; empty: none
 };
 
-/// Adds `--model`, `--threads`, `--dtype`, `--activations`, `--numeric` and `--kv-type`.
+/// Adds `--model`, `--threads`, `--dtype`, `--activations`, `--numeric`, `--check-weights`,
+/// `--no-repack` and `--kv-type`.
 void add_model_options(CLI::App& verb, ModelOptions& options, bool model_required = true);
 
 /// Adds what only an engine and a conversation have: `--context`, `--prefill-chunk`,

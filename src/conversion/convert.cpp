@@ -22,6 +22,7 @@
 #include "conversion/staging_folder.h"
 #include "conversion/targets.h"
 #include "conversion/tokenizer_files.h"
+#include "models/audit.h"
 
 namespace espalier::conversion {
 namespace {
@@ -306,6 +307,7 @@ ConvertReport convert(const ConvertOptions& options) {
   }
   try {
     const Source source = open_source(options.source);
+    models::audit_checkpoint(options.source);
     return normal.gguf ? to_gguf(source, normal) : to_folder(source, normal);
   } catch (const nlohmann::json::exception& error) {
     throw LoadError(options.source.string() + ": a setting has the wrong type: " + error.what());

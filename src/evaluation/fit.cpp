@@ -11,6 +11,7 @@
 #include "base/available_memory.h"
 #include "generation/load_options.h"
 #include "kernels/kv_block.h"
+#include "models/audit.h"
 #include "models/inspect.h"
 #include "models/load_recurrent.h"
 #include "models/state_shapes.h"
@@ -70,6 +71,7 @@ FitReport fit(const std::filesystem::path& path, const FitOptions& options) {
   FitReport report;
   report.model = summarize(path);
   const models::Descriptor model = models::inspect_model(path).descriptor;
+  report.repacked = models::audit_checkpoint(path);
   report.context = model.context;
   report.memory = options.memory != 0 ? options.memory : base::available_memory();
 
@@ -83,7 +85,7 @@ FitReport fit(const std::filesystem::path& path, const FitOptions& options) {
                      static_cast<std::uint64_t>(options.prefill_chunk) * widest * value_bytes +
                      running * static_cast<std::uint64_t>(model.vocabulary) * value_bytes +
                      running * report.state_per_request;
-  const std::uint64_t fixed = report.model.weight_bytes + report.workspace;
+  const std::uint64_t fixed = report.repacked + report.workspace;
   const std::uint64_t left = report.memory - std::min(report.memory, fixed);
   constexpr std::array<std::pair<std::string_view, generation::KvType>, 3> formats = {{
       {"bf16", generation::KvType::bf16},

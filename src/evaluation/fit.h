@@ -23,6 +23,8 @@ struct FitReport {
   std::uint64_t memory = 0;  // bytes that may be taken
   /// Bytes that recurrent layers keep of each request, however long it is.
   std::uint64_t state_per_request = 0;
+  /// Bytes of private memory that the weights take once repacked; none where they stay in place.
+  std::uint64_t repacked = 0;
   std::uint64_t workspace = 0;  // bytes beside weights, keys and values, at most
   /// By the format of stored keys and values ("f16", "bf16", "f32").
   struct State {

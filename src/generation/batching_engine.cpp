@@ -333,6 +333,7 @@ void BatchingEngine::prepare(const ModelLoader& loader) {
            .context = budget.context,
            .trained_context = descriptor.context,
            .weight_bytes = model_->weight_bytes(),
+           .packed_bytes = model_->packed_bytes(),
            .kv_bytes_per_token =
                state::KvPool::bytes_per_token(model_->kv_layers(), kv_dtype(options_.kv_type)),
            .end_tokens = {descriptor.end_tokens.begin(), descriptor.end_tokens.end()}};

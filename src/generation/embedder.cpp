@@ -54,8 +54,7 @@ class ModelEmbedder : public Embedder {
  public:
   ModelEmbedder(const std::filesystem::path& path, const EngineOptions& options)
       : tokenizer_(tokenizer::load_tokenizer(path)),
-        model_(models::load_sequence_model(
-            path, parse_load_options(options.dtype, options.activations, options.numeric))) {
+        model_(models::load_sequence_model(path, load_options(options))) {
     const models::Descriptor& descriptor = model_->descriptor();
     int most = std::min(descriptor.context, options.context.value_or(descriptor.context));
     if (model_->embedding() && model_->embedding()->most_tokens) {
@@ -66,6 +65,7 @@ class ModelEmbedder : public Embedder {
                        .context = most,
                        .trained_context = descriptor.context,
                        .weight_bytes = model_->weight_bytes(),
+                       .packed_bytes = model_->packed_bytes(),
                        .kv_bytes_per_token = 0,
                        .end_tokens = {}},
              .dimensions = model_->dimensions(),

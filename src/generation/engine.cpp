@@ -8,10 +8,7 @@
 namespace espalier::generation {
 std::unique_ptr<Engine> Engine::load(const std::filesystem::path& path,
                                      const EngineOptions& options) {
-  models::LoadOptions load =
-      parse_load_options(options.dtype, options.activations, options.numeric);
-  load.check_weights = options.check_weights;
-  load.context = options.context;
+  const models::LoadOptions load = load_options(options);
   if (options.threads) {
     base::set_compute_threads(*options.threads);
   }

@@ -30,6 +30,8 @@ struct EngineOptions {
   std::string numeric = {};
   /// Refuse weights that are infinite or not numbers.
   bool check_weights = false;
+  /// Pack weights in private memory, which is faster, or read them from the file's pages.
+  bool repack = true;
 };
 
 /// What the loaded model is, for listings and defaults. Plain data.
@@ -39,6 +41,7 @@ struct ModelInfo {
   int context;  // what a request may use: min(the model's, the option, what fits)
   int trained_context;
   std::size_t weight_bytes;
+  std::size_t packed_bytes;  // those of them in private memory
   std::size_t kv_bytes_per_token;
   std::vector<tokenizer::TokenId> end_tokens;
 };

@@ -36,6 +36,15 @@ models::LoadOptions parse_load_options(const std::string& dtype, const std::stri
   return options;
 }
 
+models::LoadOptions load_options(const EngineOptions& options) {
+  models::LoadOptions load =
+      parse_load_options(options.dtype, options.activations, options.numeric);
+  load.check_weights = options.check_weights;
+  load.context = options.context;
+  load.place = options.repack ? layers::WeightPlace::packed : layers::WeightPlace::in_place;
+  return load;
+}
+
 mx::Dtype kv_dtype(KvType type) {
   switch (type) {
     case KvType::f16:

@@ -13,6 +13,9 @@ namespace espalier::generation {
 models::LoadOptions parse_load_options(const std::string& dtype, const std::string& activations,
                                        const std::string& numeric = {});
 
+/// All that an engine's options say of loading.
+models::LoadOptions load_options(const EngineOptions& options);
+
 mlx::core::Dtype kv_dtype(KvType type);
 
 }  // namespace espalier::generation

@@ -190,6 +190,7 @@ void LinearWork::multiply(const Call& call, const PreparedRows& prepared, int ma
 void LinearWork::fetch_unit(const Call& call, int unit) const {
   const BandPlace place = find_band(unit);
   for (int matrix = place.matrix; matrix <= (gated ? 1 : place.matrix); ++matrix) {
+    if (matrices[matrix].source) continue;  // to be made first
     const std::uint8_t* data = matrices[matrix].band(call.weights[matrix], place.band);
     for (int line = 0; line < first_bytes; line += 64) {
       __builtin_prefetch(data + line);

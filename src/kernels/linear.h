@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,9 +20,22 @@ namespace espalier::kernels {
 /// floats (FP8, NF4), always use f32.
 enum class ActivationFormat { int8, int15, f32 };
 
+/// How bands are made of a matrix whose rows stay where they are, a mapped file.
+struct BandSource {
+  /// Of all bands.
+  std::size_t bytes;
+  /// Writes a band as it is packed. Called by several threads at once. Null where only the shape of
+  /// a matrix is known, which nothing can be multiplied with.
+  std::function<void(int band, std::uint8_t* target)> fill = {};
+  /// Keeps the memory that `fill` reads.
+  std::shared_ptr<const void> owner = {};
+};
+
 /// One weight matrix [N, K] packed for the processor at hand: bands of output rows interleaved so
 /// that one vector register holds the same input position of every row of a band. `data` owns the
 /// packed bytes (uint8, MLX allocator); it is private memory, so the file's pages can be dropped.
+/// Or in place: `data` is empty and each thread packs a band just before it multiplies with it,
+/// which gives the same bits.
 struct PackedMatrix {
   mlx::core::array data;
   BandLayout layout;
@@ -28,8 +45,15 @@ struct PackedMatrix {
   ActivationFormat activations = ActivationFormat::int8;
   /// The matrix, where it is trellis-coded; `data` then are its codes and `layout` says nothing.
   std::optional<TrellisMatrix> trellis = {};
+  /// Of a matrix in place.
+  std::shared_ptr<const BandSource> source = {};
 
-  std::size_t bytes() const { return data.nbytes() + (trellis ? trellis->scales.nbytes() : 0); }
+  /// Bytes of all bands, in memory or made when needed.
+  std::size_t bytes() const { return source ? source->bytes : packed_bytes(); }
+  /// Bytes of private memory.
+  std::size_t packed_bytes() const {
+    return data.nbytes() + (trellis ? trellis->scales.nbytes() : 0);
+  }
 };
 
 /// A trellis-coded matrix as any other. Products take 15-bit activations unless told otherwise.
@@ -38,13 +62,27 @@ PackedMatrix pack(TrellisMatrix matrix);
 /// Whether `pack` takes tensors of this type: f32 f16 bf16 and all GGUF block types but q8_1.
 bool can_pack(arrays::StorageType type);
 
-/// Packs a [N, K] tensor, in parallel on the compute pool. Throws `LoadError` naming the tensor
-/// when the type or shape does not fit.
-PackedMatrix pack(const arrays::TensorView& weight);
+/// Throws `LoadError` naming the tensor when type or shape are none that `pack` takes.
+void check_packable(const arrays::TensorView& weight);
+
+/// Packs a [N, K] tensor, or the given rows of it, in parallel on the compute pool; with an `owner`
+/// of the tensor's memory, in place. Throws as `check_packable`.
+PackedMatrix pack(const arrays::TensorView& weight, const std::vector<int>& rows = {},
+                  std::shared_ptr<const void> owner = {});
 
 /// Packs a quantized matrix [rows, columns], whose columns are a multiple of 32, from what `read`
-/// says of each block.
-PackedMatrix pack_blocks(const BandLayout& layout, int rows, int columns, const BlockReader& read);
+/// says of each block; with an `owner` of what it reads, in place.
+PackedMatrix pack_blocks(const BandLayout& layout, int rows, int columns, const BlockReader& read,
+                         std::shared_ptr<const void> owner = {});
+
+/// A matrix of which nothing but the shape is known, and the bytes that it would take.
+PackedMatrix shape_alone(int rows, int columns, std::size_t bytes);
+
+/// Bytes of a matrix once packed.
+std::size_t bytes_once_packed(const BandLayout& layout, int rows, int columns);
+
+/// What `pack` makes of a type that it takes.
+BandLayout packed_layout(arrays::StorageType type);
 
 /// RMS normalization of each row: x * weight / sqrt(mean(x^2) + eps), computed in f32.
 struct RmsNorm {

@@ -5,8 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
@@ -111,27 +114,43 @@ void pack_quantized_row(const BlockReader& read, const HeaderLayout& header_layo
   }
 }
 
-/// Allocates the bands of a matrix and fills each, piece by piece, by
-/// `fill(row, first input, inputs, band)`.
+/// An array without elements.
+mx::array no_bytes() { return mx::array(mx::allocator::malloc(0), mx::Shape{0}, mx::uint8); }
+
+/// Fills a band, piece by piece, by `fill(row, first input, inputs, band)`.
 template <class Fill>
-PackedMatrix pack_bands(const BandMatrix& matrix, const Fill& fill) {
-  mx::array data = allocate_on_huge_pages(matrix.bands() * matrix.stride);
-  std::uint8_t* bands = data.data<std::uint8_t>();
+void fill_band(const BandMatrix& matrix, const Fill& fill, int band, std::uint8_t* target) {
+  const int lanes = matrix.rows_of(band);
+  if (lanes < band_rows) std::memset(target, 0, matrix.stride);
+  for (int first = 0; first < matrix.columns; first += piece_inputs) {
+    const int count = std::min(piece_inputs, matrix.columns - first);
+    for (int lane = 0; lane < lanes; ++lane) {
+      fill(band * band_rows + lane, first, count, target);
+    }
+  }
+}
+
+/// Allocates the bands of a matrix and fills them, or keeps how to where there is an owner.
+template <class Fill>
+PackedMatrix pack_bands(const BandMatrix& matrix, Fill fill, std::shared_ptr<const void> owner) {
+  PackedMatrix packed{no_bytes(), {matrix.type, matrix.header}, matrix.rows, matrix.columns};
+  if (owner) {
+    packed.source = std::make_shared<const BandSource>(BandSource{
+        .bytes = static_cast<std::size_t>(matrix.bands() * matrix.stride),
+        .fill = [matrix, fill = std::move(fill)](
+                    int band, std::uint8_t* target) { fill_band(matrix, fill, band, target); },
+        .owner = std::move(owner)});
+    return packed;
+  }
+  packed.data = allocate_on_huge_pages(matrix.bands() * matrix.stride);
+  std::uint8_t* bands = packed.data.data<std::uint8_t>();
   base::TileCounter tiles(matrix.bands());
   base::compute_pool().run([&](int) {
     for (std::size_t band; tiles.next(band);) {
-      std::uint8_t* target = bands + band * matrix.stride;
-      const int lanes = matrix.rows_of(static_cast<int>(band));
-      if (lanes < band_rows) std::memset(target, 0, matrix.stride);
-      for (int first = 0; first < matrix.columns; first += piece_inputs) {
-        const int count = std::min(piece_inputs, matrix.columns - first);
-        for (int lane = 0; lane < lanes; ++lane) {
-          fill(static_cast<int>(band) * band_rows + lane, first, count, target);
-        }
-      }
+      fill_band(matrix, fill, static_cast<int>(band), bands + band * matrix.stride);
     }
   });
-  return {std::move(data), {matrix.type, matrix.header}, matrix.rows, matrix.columns};
+  return packed;
 }
 
 std::string describe(const arrays::TensorView& weight) {
@@ -158,15 +177,44 @@ void check_matrix(const arrays::TensorView& weight) {
   }
 }
 
+/// Rows of a tensor: all, or some of them in any order.
+class TensorRows {
+ public:
+  TensorRows(const arrays::TensorView& weight, const std::vector<int>& rows)
+      : bytes_(reinterpret_cast<const std::uint8_t*>(weight.bytes.data())),
+        row_bytes_(weight.bytes.size() / static_cast<std::size_t>(weight.shape[0])),
+        count_(rows.empty() ? static_cast<int>(weight.shape[0]) : static_cast<int>(rows.size())) {
+    // A list for each of many thousand experts would take more memory than their headers.
+    const auto gap = [](int row, int next) { return next != row + 1; };
+    if (std::ranges::adjacent_find(rows, gap) != rows.end()) {
+      indices_ = rows;
+    } else if (!rows.empty()) {
+      bytes_ += static_cast<std::size_t>(rows.front()) * row_bytes_;
+    }
+  }
+
+  int count() const { return count_; }
+  const std::uint8_t* operator[](int row) const {
+    const int index = indices_.empty() ? row : indices_[static_cast<std::size_t>(row)];
+    return bytes_ + static_cast<std::size_t>(index) * row_bytes_;
+  }
+
+ private:
+  const std::uint8_t* bytes_;
+  std::size_t row_bytes_;
+  int count_;
+  std::vector<int> indices_;  // empty: one after the other from `bytes_` on
+};
+
 template <class Element>
-PackedMatrix pack_plain(const arrays::TensorView& weight, BandType type) {
-  const BandMatrix matrix({type, {}}, static_cast<int>(weight.shape[0]),
-                          static_cast<int>(weight.shape[1]));
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(weight.bytes.data());
-  const std::size_t row_bytes = weight.bytes.size() / static_cast<std::size_t>(matrix.rows);
-  return pack_bands(matrix, [&](int row, int first, int count, std::uint8_t* band) {
-    pack_plain_row<Element>(bytes + row * row_bytes, first, count, row % band_rows, band);
-  });
+PackedMatrix pack_plain(const TensorRows& rows, int columns, BandType type,
+                        std::shared_ptr<const void> owner) {
+  return pack_bands(
+      BandMatrix({type, {}}, rows.count(), columns),
+      [rows](int row, int first, int count, std::uint8_t* band) {
+        pack_plain_row<Element>(rows[row], first, count, row % band_rows, band);
+      },
+      std::move(owner));
 }
 
 }  // namespace
@@ -192,9 +240,26 @@ BandMatrix::BandMatrix(const BandLayout& layout, int rows, int columns)
 
 BandMatrix::BandMatrix(const PackedMatrix& matrix)
     : BandMatrix(matrix.layout, matrix.rows, matrix.columns) {
+  source = matrix.source;
   if (matrix.trellis) {
     throw std::invalid_argument("[BandMatrix] expected a matrix that is not trellis-coded");
   }
+}
+
+const std::uint8_t* BandMatrix::make_band(int index) const {
+  struct alignas(64) Line {
+    std::uint8_t bytes[64];
+  };
+  thread_local std::vector<Line> lines;
+  const auto needed = static_cast<std::size_t>(stride) / sizeof(Line) + 1;
+  if (lines.size() < needed) lines.resize(needed);
+  source->fill(index, lines.front().bytes);
+  return lines.front().bytes;
+}
+
+std::size_t bytes_once_packed(const BandLayout& layout, int rows, int columns) {
+  const BandMatrix matrix(layout, rows, columns);
+  return static_cast<std::size_t>(matrix.bands() * matrix.stride);
 }
 
 bool BandMatrix::takes_integers() const {
@@ -212,41 +277,70 @@ bool can_pack(StorageType type) {
          gguf_layout(type).has_value();
 }
 
-PackedMatrix pack(const arrays::TensorView& weight) {
+BandLayout packed_layout(StorageType type) {
+  switch (type) {
+    case StorageType::f32:
+      return {BandType::f32, {}};
+    case StorageType::f16:
+      return {BandType::f16, {}};
+    case StorageType::bf16:
+      return {BandType::bf16, {}};
+    default:
+      return gguf_layout(type).value();
+  }
+}
+
+void check_packable(const arrays::TensorView& weight) {
   if (!can_pack(weight.type)) {
     throw base::LoadError(describe(weight) +
                           " cannot be used as a matrix: its type is not supported.");
   }
   check_matrix(weight);
-  if (weight.type == StorageType::f32) {
-    return pack_plain<float>(weight, BandType::f32);
-  }
-  if (weight.type == StorageType::f16) {
-    return pack_plain<Half>(weight, BandType::f16);
-  }
-  if (weight.type == StorageType::bf16) {
-    return pack_plain<Bfloat16>(weight, BandType::bf16);
-  }
-  const auto* rows = reinterpret_cast<const std::uint8_t*>(weight.bytes.data());
-  const std::size_t row_bytes = weight.bytes.size() / static_cast<std::size_t>(weight.shape[0]);
-  return pack_blocks(*gguf_layout(weight.type), static_cast<int>(weight.shape[0]),
-                     static_cast<int>(weight.shape[1]),
-                     [&](int row, int first, int count, BlockCodes* codes) {
-                       read_gguf_blocks(weight.type, rows + row * row_bytes, first, count, codes);
-                     });
 }
 
-PackedMatrix pack_blocks(const BandLayout& layout, int rows, int columns, const BlockReader& read) {
+PackedMatrix pack(const arrays::TensorView& weight, const std::vector<int>& indices,
+                  std::shared_ptr<const void> owner) {
+  check_packable(weight);
+  const TensorRows rows(weight, indices);
+  const auto columns = static_cast<int>(weight.shape[1]);
+  const BandLayout layout = packed_layout(weight.type);
+  if (layout.type == BandType::f32) {
+    return pack_plain<float>(rows, columns, layout.type, std::move(owner));
+  }
+  if (layout.type == BandType::f16) {
+    return pack_plain<Half>(rows, columns, layout.type, std::move(owner));
+  }
+  if (layout.type == BandType::bf16) {
+    return pack_plain<Bfloat16>(rows, columns, layout.type, std::move(owner));
+  }
+  return pack_blocks(
+      layout, rows.count(), columns,
+      [type = weight.type, rows](int row, int first, int count, BlockCodes* codes) {
+        read_gguf_blocks(type, rows[row], first, count, codes);
+      },
+      std::move(owner));
+}
+
+PackedMatrix shape_alone(int rows, int columns, std::size_t bytes) {
+  PackedMatrix matrix{no_bytes(), {BandType::f32}, rows, columns};
+  matrix.source = std::make_shared<const BandSource>(BandSource{.bytes = bytes});
+  return matrix;
+}
+
+PackedMatrix pack_blocks(const BandLayout& layout, int rows, int columns, const BlockReader& read,
+                         std::shared_ptr<const void> owner) {
   if (rows < 1 || columns < 1 || columns % block_inputs != 0) {
     throw std::invalid_argument("[pack_blocks] expected rows of a multiple of 32 inputs");
   }
   return with_band(layout.type, [&]<class Format>(const Format*) -> PackedMatrix {
     if constexpr (Format::quantized) {
-      return pack_bands(BandMatrix(layout, rows, columns),
-                        [&](int row, int first, int count, std::uint8_t* band) {
-                          pack_quantized_row<Format>(read, layout.header, row, first / block_inputs,
-                                                     count / block_inputs, band);
-                        });
+      return pack_bands(
+          BandMatrix(layout, rows, columns),
+          [read, header = layout.header](int row, int first, int count, std::uint8_t* band) {
+            pack_quantized_row<Format>(read, header, row, first / block_inputs,
+                                       count / block_inputs, band);
+          },
+          std::move(owner));
     } else {
       throw std::invalid_argument("[pack_blocks] expected a quantized format");
     }

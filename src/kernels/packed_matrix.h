@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "kernels/linear.h"
 #include "kernels/linear_cpu.h"
@@ -16,6 +17,8 @@ struct BandMatrix {
   int columns;
   /// Bytes from one band to the next.
   std::int64_t stride;
+  /// Of a matrix in place.
+  std::shared_ptr<const BandSource> source;
 
   /// Throws `std::invalid_argument` for a trellis-coded matrix, which has no bands.
   explicit BandMatrix(const PackedMatrix& matrix);
@@ -27,10 +30,14 @@ struct BandMatrix {
   bool takes_integers() const;
   /// Output rows of a band: 16 but in the last one.
   int rows_of(int band) const { return std::min(band_rows, rows - band * band_rows); }
-  /// Where a band lies in the `data` array of the matrix.
+  /// Where a band lies: in the `data` array of the matrix or, in place, in memory of the calling
+  /// thread until its next call.
   const std::uint8_t* band(const mlx::core::array& data, int index) const {
-    return data.data<std::uint8_t>() + index * stride;
+    return source ? make_band(index) : data.data<std::uint8_t>() + index * stride;
   }
+
+ private:
+  const std::uint8_t* make_band(int index) const;
 };
 
 }  // namespace espalier::kernels

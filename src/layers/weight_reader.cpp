@@ -13,6 +13,11 @@ namespace {
 
 namespace mx = mlx::core;
 
+/// Faults after which a reader of headers ends.
+constexpr std::size_t most_faults = 50;
+/// The largest extent of a faulty tensor for which something of its shape is made.
+constexpr std::int64_t largest_substitute = 1 << 22;
+
 std::string describe(const std::vector<std::int64_t>& shape) {
   std::string text = "[";
   for (const std::int64_t size : shape) {
@@ -60,8 +65,50 @@ std::vector<int> number_range(int first, int count, int step) {
 }
 
 WeightReader::WeightReader(std::shared_ptr<const arrays::TensorFile> file,
-                           quantization::WeightSchemes schemes)
-    : file_(std::move(file)), schemes_(std::move(schemes)) {}
+                           quantization::WeightSchemes schemes, WeightPlace place)
+    : file_(std::move(file)), schemes_(std::move(schemes)), place_(place) {}
+
+template <class Read, class Substitute>
+auto WeightReader::attempt(const std::string& name, std::int64_t extent, const Read& read,
+                           const Substitute& substitute) {
+  if (place_ != WeightPlace::headers) {
+    return read();
+  }
+  try {
+    return read();
+  } catch (const base::LoadError& error) {
+    record(name, extent, error.what());
+    return substitute();
+  }
+}
+
+void WeightReader::record(const std::string& name, std::int64_t extent, const std::string& fault) {
+  if (faults_.size() + 1 >= most_faults || extent > largest_substitute) {
+    fail_with(fault);
+  }
+  faults_.push_back(fault);
+  const std::string module = name.substr(0, name.rfind('.') + 1);
+  for (const arrays::TensorView& tensor : file_->tensors()) {
+    if (tensor.name == name || (!module.empty() && tensor.name.starts_with(module))) {
+      read_.insert(tensor.name);
+    }
+  }
+}
+
+void WeightReader::fail_with(const std::string& fault) {
+  if (!fault.empty()) {
+    faults_.push_back(fault);
+  }
+  const std::string before = path() + ": ";
+  std::string all = before;
+  for (const std::string& each : faults_) {
+    const bool named = each.starts_with(before);
+    const std::size_t end = each.size() - (each.ends_with('.') ? 1 : 0);
+    all += all.size() > before.size() ? "; " : "";
+    all += named ? each.substr(before.size(), end - before.size()) : each.substr(0, end);
+  }
+  throw base::LoadError(all + ".");
+}
 
 const arrays::TensorView& WeightReader::take(const std::string& name,
                                              const std::vector<std::int64_t>& shape) {
@@ -146,10 +193,15 @@ quantization::StoredMatrix WeightReader::find_stored(const std::string& name,
 }
 
 kernels::PackedMatrix WeightReader::pack_stored(const std::string& name, const MatrixPart& part) {
+  if (place_ == WeightPlace::headers) {
+    return read_headers(name, part);
+  }
   const quantization::StoredMatrix stored = find_stored(name, part);
-  kernels::PackedMatrix packed = quantization::pack(stored, part.rows, part.columns);
+  kernels::PackedMatrix packed = quantization::pack(
+      stored, part.rows, part.columns, place_ == WeightPlace::in_place ? file_ : nullptr);
+  packed_bytes_ += packed.packed_bytes();
   for (const arrays::TensorView& tensor : stored.tensors) {
-    file_->release(tensor);
+    if (!packed.source) file_->release(tensor);
   }
   check_finite(name, packed, part);
   if (LinearObserver* observer = LinearObserver::current()) observer->loaded(name, packed);
@@ -190,16 +242,33 @@ const arrays::TensorView& WeightReader::take_part(const std::string& name, const
 }
 
 void WeightReader::check_part(const std::string& name, const MatrixPart& part) {
-  if (part.transposed) {
-    take_part(name, part);
-  } else {
-    find_stored(name, part);
-  }
+  read_headers(name, part);
+}
+
+kernels::PackedMatrix WeightReader::read_headers(const std::string& name, const MatrixPart& part) {
+  const auto rows = static_cast<int>(part.rows.size());
+  const auto bytes = [&] {
+    if (!part.transposed) {
+      return quantization::packed_bytes(find_stored(name, part), rows, part.columns);
+    }
+    arrays::TensorView view = take_part(name, part);
+    view.shape = {rows, part.columns};
+    kernels::check_packable(view);
+    return kernels::bytes_once_packed(kernels::packed_layout(view.type), rows, part.columns);
+  };
+  return kernels::shape_alone(
+      rows, part.columns,
+      attempt(name, std::max(part.total_rows, part.columns), bytes, [] { return std::size_t{0}; }));
 }
 
 kernels::PackedMatrix WeightReader::matrix_part(const std::string& name, const MatrixPart& part) {
-  if (!part.transposed) {
-    return pack_stored(name, part);
+  return part.transposed ? pack_transposed(name, part) : pack_stored(name, part);
+}
+
+kernels::PackedMatrix WeightReader::pack_transposed(const std::string& name,
+                                                    const MatrixPart& part) {
+  if (place_ == WeightPlace::headers) {
+    return read_headers(name, part);
   }
   arrays::TensorView view = take_part(name, part);
   const std::size_t bytes = view.bytes.size() / static_cast<std::size_t>(std::max(part.count, 1));
@@ -208,6 +277,7 @@ kernels::PackedMatrix WeightReader::matrix_part(const std::string& name, const M
   view.bytes = copy;
   view.shape = {static_cast<std::int64_t>(part.rows.size()), part.columns};
   kernels::PackedMatrix packed = kernels::pack(view);
+  packed_bytes_ += packed.packed_bytes();
   view.bytes = matrix;
   file_->release(view);
   check_finite(name, packed, part);
@@ -239,6 +309,17 @@ std::vector<float> WeightReader::flat(const std::string& name, int size) {
 
 std::vector<float> WeightReader::values(const std::string& name,
                                         const std::vector<std::int64_t>& shape) {
+  std::int64_t count = 1;
+  for (const std::int64_t extent : shape) {
+    count = extent < 0 || count > largest_substitute ? largest_substitute + 1 : count * extent;
+  }
+  return attempt(
+      name, count, [&] { return read_values(name, shape); },
+      [&] { return std::vector<float>(static_cast<std::size_t>(count), 1.0F); });
+}
+
+std::vector<float> WeightReader::read_values(const std::string& name,
+                                             const std::vector<std::int64_t>& shape) {
   const arrays::TensorView& tensor = take(name, shape);
   std::vector<float> values;
   switch (tensor.type) {
@@ -274,6 +355,9 @@ std::vector<std::string> WeightReader::unread() const {
 }
 
 kernels::PackedMatrix transpose(const kernels::PackedMatrix& matrix) {
+  if (matrix.source && !matrix.source->fill) {
+    return kernels::shape_alone(matrix.columns, matrix.rows, matrix.bytes());
+  }
   const bool f32 = matrix.layout.type == kernels::BandType::f32;
   const bool bf16 = matrix.layout.type == kernels::BandType::bf16;
   mx::array values =

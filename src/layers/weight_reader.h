@@ -16,6 +16,11 @@
 
 namespace espalier::layers {
 
+/// Where the weights are that are multiplied with: packed in private memory, which is faster, or in
+/// the file's own pages (trellis codes and transposed matrices are copied all the same). Or
+/// nowhere: headers are checked, and what is read has the right shape and no values.
+enum class WeightPlace { packed, in_place, headers };
+
 /// Consecutive rows of a weight tensor; `rows` of them from `first_row` on, out of `total_rows`.
 struct RowRange {
   int first_row;
@@ -39,12 +44,13 @@ std::vector<int> number_range(int first, int count, int step = 1);
 
 /// Reads a checkpoint's tensors by name, checks their shapes, and remembers which were read. Pages
 /// of the file are given back once a tensor was copied. Every function throws `LoadError` naming
-/// file and tensor when it is missing or has another shape or a type that cannot be used. Used by
-/// one thread.
+/// file and tensor when it is missing or has another shape or a type that cannot be used; a reader
+/// of headers goes on instead, up to a limit, and keeps what it found. Used by one thread.
 class WeightReader {
  public:
   explicit WeightReader(std::shared_ptr<const arrays::TensorFile> file,
-                        quantization::WeightSchemes schemes = {});
+                        quantization::WeightSchemes schemes = {},
+                        WeightPlace place = WeightPlace::packed);
 
   /// From now on every value read must be finite; else reading throws `LoadError` saying where.
   void check_values() { check_values_ = true; }
@@ -76,14 +82,30 @@ class WeightReader {
   bool read_trellis() const { return read_trellis_; }
   /// Bytes of all tensors.
   std::size_t bytes() const;
+  /// Bytes of private memory that matrices took so far.
+  std::size_t packed_bytes() const { return packed_bytes_; }
+  /// What a reader of headers found wrong.
+  const std::vector<std::string>& faults() const { return faults_; }
+  /// Throws `LoadError` with all that was found wrong, and `fault` after it if there is one.
+  [[noreturn]] void fail_with(const std::string& fault = {});
   /// Names of the tensors that hold something and were not read, in file order.
   std::vector<std::string> unread() const;
 
  private:
+  /// What `read` returns; where headers alone are read and it fails, what `substitute` returns.
+  template <class Read, class Substitute>
+  auto attempt(const std::string& name, std::int64_t extent, const Read& read,
+               const Substitute& substitute);
+  /// Takes down a fault of a tensor of which some extent is as large as given, and counts it and
+  /// those of its scheme as read.
+  void record(const std::string& name, std::int64_t extent, const std::string& fault);
   [[noreturn]] void fail_value(const std::string& name, const std::string& place) const;
   /// The matrix of a part that is not transposed, its tensors counting as read.
   quantization::StoredMatrix find_stored(const std::string& name, const MatrixPart& part);
   kernels::PackedMatrix pack_stored(const std::string& name, const MatrixPart& part);
+  kernels::PackedMatrix read_headers(const std::string& name, const MatrixPart& part);
+  kernels::PackedMatrix pack_transposed(const std::string& name, const MatrixPart& part);
+  std::vector<float> read_values(const std::string& name, const std::vector<std::int64_t>& shape);
   /// Of any part's rows; `name` is for messages.
   void check_finite(const std::string& name, const kernels::PackedMatrix& matrix,
                     const MatrixPart& part) const;
@@ -92,6 +114,9 @@ class WeightReader {
 
   std::shared_ptr<const arrays::TensorFile> file_;
   quantization::WeightSchemes schemes_;
+  WeightPlace place_;
+  std::size_t packed_bytes_ = 0;
+  std::vector<std::string> faults_;
   bool check_values_ = false;
   bool read_trellis_ = false;
   std::set<std::string, std::less<>> read_;

@@ -21,6 +21,7 @@ struct Ignorable {
 
 constexpr std::array ignorable = {
     Ignorable{"rotary_emb.inv_freq", "computed from the configuration"},
+    Ignorable{"rope.freqs", "computed from the configuration"},
     Ignorable{"rotary_emb.cos_cached", "computed from the configuration"},
     Ignorable{"rotary_emb.sin_cached", "computed from the configuration"},
     Ignorable{".in_sum2", "importance matrix: for quantizing anew"},
@@ -111,7 +112,7 @@ std::string_view reason_to_ignore(const std::string& name, const Descriptor& des
 
 }  // namespace
 
-void check_all_tensors_read(const Descriptor& descriptor, const layers::WeightReader& weights) {
+void check_all_tensors_read(const Descriptor& descriptor, layers::WeightReader& weights) {
   constexpr std::size_t shown = 5;
   std::vector<std::string> unread = weights.unread();
   std::erase_if(unread, [&](const std::string& name) {
@@ -121,8 +122,11 @@ void check_all_tensors_read(const Descriptor& descriptor, const layers::WeightRe
     }
     return !reason.empty();
   });
-  if (unread.empty()) {
+  if (unread.empty() && weights.faults().empty()) {
     return;
+  }
+  if (unread.empty()) {
+    weights.fail_with();
   }
   std::string names;
   for (std::size_t i = 0; i < std::min(shown, unread.size()); ++i) {
@@ -131,7 +135,7 @@ void check_all_tensors_read(const Descriptor& descriptor, const layers::WeightRe
   if (unread.size() > shown) {
     names += " and " + std::to_string(unread.size() - shown) + " more";
   }
-  throw base::LoadError(weights.path() + ": the model has no use for the tensors " + names + ".");
+  weights.fail_with("the model has no use for the tensors " + names);
 }
 
 }  // namespace espalier::models

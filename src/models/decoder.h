@@ -63,6 +63,7 @@ struct DecoderModules {
   layers::Linear head;
   std::optional<layers::Linear> embedding_output = {};  // to the stream's width
   std::optional<layers::Linear> head_input = {};        // from it
+  std::size_t packed_bytes = 0;                         // private memory of all matrices
 };
 
 /// Reads every tensor that the descriptor names. With `expert_cache`, those of experts are checked
@@ -84,6 +85,7 @@ class Decoder : public Model {
   /// `forward` does. `logits_rows` are not looked at.
   mlx::core::array hidden(const Batch& batch, state::KvPool& pool) const;
   std::size_t weight_bytes() const override;
+  std::size_t packed_bytes() const override { return modules_.packed_bytes; }
 
  private:
   mlx::core::array embed(const Batch& batch, const layers::AttentionBatch& rows) const;

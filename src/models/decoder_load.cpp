@@ -185,16 +185,18 @@ DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& 
     embedding_output = builder.linear({}, {names.embedding_output}, {width}, outer, false);
     head_input = builder.linear({}, {names.head_input}, {outer}, width, false);
   }
+  std::optional<layers::LayerInputs> layer_inputs = load_layer_inputs(builder);
   return {.embedding = std::move(embedding),
           .positions = std::move(positions),
           .token_types = std::move(token_types),
           .embedding_norm = builder.stream_norm(descriptor.embedding_norm, names.embedding_norm),
-          .layer_inputs = load_layer_inputs(builder),
+          .layer_inputs = std::move(layer_inputs),
           .layers = std::move(layers),
           .final_norm = std::move(final_norm),
           .head = layers::Linear({std::move(head)}, std::move(head_bias), activations),
           .embedding_output = std::move(embedding_output),
-          .head_input = std::move(head_input)};
+          .head_input = std::move(head_input),
+          .packed_bytes = weights.packed_bytes()};
 }
 
 }  // namespace espalier::models

@@ -20,6 +20,7 @@
 #include "models/model.h"
 #include "models/original_layout.h"
 #include "models/registry.h"
+#include "models/sequence_model.h"
 #include "models/tensor_prefix.h"
 #include "models/weight_schemes.h"
 #include "quantization/mxfp4_blocks.h"
@@ -62,6 +63,9 @@ mx::Dtype checkpoint_dtype(const ConfigReader& config) {
 /// the rest to the pages of the file, keys and values.
 std::shared_ptr<layers::ExpertCache> expert_cache(const layers::WeightReader& weights,
                                                   const LoadOptions& options) {
+  if (options.place == layers::WeightPlace::headers) {
+    return nullptr;
+  }
   const std::uint64_t memory = base::available_memory();
   const bool fits = memory == 0 || weights.bytes() < memory / 10 * 8;
   if (!options.map_experts.value_or(!fits)) {
@@ -116,8 +120,10 @@ FolderSettings read_folder(const std::filesystem::path& folder,
 
 }  // namespace
 
-std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options,
-                                  std::shared_ptr<const arrays::TensorFile> tensors) {
+namespace {
+
+std::unique_ptr<Model> load_once(const std::filesystem::path& path, const LoadOptions& options,
+                                 std::shared_ptr<const arrays::TensorFile> tensors) {
   if (std::filesystem::is_directory(path)) {
     FolderSettings settings = read_folder(path, options.context);
     if (!settings.generates) {
@@ -126,12 +132,33 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadO
     }
     settings.schemes.trellis_contract = options.trellis;
     tensors = quantization::name_mxfp4_as_mlx(std::move(tensors));
-    layers::WeightReader weights(tensors, std::move(settings.schemes));
+    layers::WeightReader weights(tensors, std::move(settings.schemes), options.place);
     return build(std::move(settings.descriptor), weights, *tensors, settings.dtype, options);
   }
   const std::shared_ptr<const arrays::GgufFile> file = arrays::GgufFile::open(path);
-  layers::WeightReader weights(tensors);
+  layers::WeightReader weights(tensors, {}, options.place);
   return build(describe_model(GgufReader(file, weights)), weights, *tensors, mx::float32, options);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options,
+                                  std::shared_ptr<const arrays::TensorFile> tensors) {
+  try {
+    return load_once(path, options, tensors);
+  } catch (const base::LoadError&) {
+    // The first fault ended it; the headers tell whether there are others.
+    LoadOptions headers = options;
+    headers.place = layers::WeightPlace::headers;
+    load_once(path, headers, std::move(tensors));
+    throw;
+  }
+}
+
+std::size_t audit_checkpoint(const std::filesystem::path& path) {
+  const LoadOptions headers{.dtype = {}, .place = layers::WeightPlace::headers};
+  return is_sequence_model(path) ? load_sequence_model(path, headers)->weight_bytes()
+                                 : load_model(path, headers)->weight_bytes();
 }
 
 std::unique_ptr<Model> load_model(const std::filesystem::path& path, const LoadOptions& options) {

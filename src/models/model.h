@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layers/linear.h"
+#include "layers/weight_reader.h"
 #include "mlx/mlx.h"
 #include "models/batch.h"
 #include "models/descriptor.h"
@@ -24,6 +25,8 @@ struct LoadOptions {
   layers::TrellisContract trellis = layers::TrellisContract::integer;
   /// Whether a weight that is infinite or not a number fails the load.
   bool check_weights = false;
+  /// Where the weights are.
+  layers::WeightPlace place = layers::WeightPlace::packed;
   /// Whether experts are packed in memory, or read from the file when they are chosen. Absent: in
   /// memory if the checkpoint fits there.
   std::optional<bool> map_experts = {};
@@ -46,8 +49,10 @@ class Model {
   /// unevaluated: evaluating them writes the pool. A batch without logits rows is evaluated before
   /// this returns.
   virtual mlx::core::array forward(const Batch& batch, state::KvPool& pool) = 0;
-  /// Bytes of the packed weights.
+  /// Bytes of the weights as they are multiplied with.
   virtual std::size_t weight_bytes() const = 0;
+  /// Those of them in private memory.
+  virtual std::size_t packed_bytes() const { return weight_bytes(); }
 };
 
 /// Loads a folder with `config.json` and safetensors, or a `.gguf` file. Throws `LoadError` naming

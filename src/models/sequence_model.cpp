@@ -90,6 +90,7 @@ class HeadedModel : public SequenceModel {
   const std::optional<EmbeddingDescriptor>& embedding() const override { return embedding_; }
   int dimensions() const override { return dimensions_; }
   std::size_t weight_bytes() const override { return body_->weight_bytes(); }
+  std::size_t packed_bytes() const override { return body_->packed_bytes(); }
 
   mx::array run(const std::vector<SequenceInput>& sequences) override {
     std::vector<mx::array> parts;
@@ -260,7 +261,11 @@ std::unique_ptr<SequenceModel> load_sequence_model(const std::filesystem::path& 
   quantization::WeightSchemes schemes = read_weight_schemes(config);
   schemes.trellis_contract = options.trellis;
   Descriptor descriptor = describe_model(config);
-  layers::WeightReader weights(arrays::open_safetensors_folder(folder), std::move(schemes));
+  layers::WeightReader weights(arrays::open_safetensors_folder(folder), std::move(schemes),
+                               options.place);
+  if (options.check_weights) {
+    weights.check_values();
+  }
   fit_names(descriptor, weights);
   // There is no language head, or it is not used.
   descriptor.tied_head = true;

@@ -34,8 +34,10 @@ class SequenceModel {
   /// f32 [sequences, dimensions], evaluated. A sequence's vector depends on it alone. None may be
   /// empty or longer than the descriptor's context.
   virtual mlx::core::array run(const std::vector<SequenceInput>& sequences) = 0;
-  /// Bytes of the packed weights.
+  /// Bytes of the weights as they are multiplied with.
   virtual std::size_t weight_bytes() const = 0;
+  /// Those of them in private memory.
+  virtual std::size_t packed_bytes() const = 0;
 };
 
 /// Whether a checkpoint's folder holds a sequence model: one with `modules.json`, an encoder, or a

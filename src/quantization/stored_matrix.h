@@ -1,8 +1,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -71,8 +73,13 @@ using TensorLookup = std::function<std::optional<arrays::TensorView>(const std::
 StoredMatrix find_matrix(const TensorLookup& lookup, const WeightSchemes& schemes,
                          const std::string& file, const std::string& path, int rows, int columns);
 
-/// Packs the given rows of a matrix. Throws `LoadError` naming the tensor for rows that lie inside
-/// a trellis block with others, or not behind one another in a trellis-coded matrix.
-kernels::PackedMatrix pack(const StoredMatrix& matrix, const std::vector<int>& rows, int columns);
+/// Packs the given rows of a matrix; with an `owner` of the tensors' memory in place, unless it is
+/// trellis-coded. Throws `LoadError` naming the tensor for rows that lie inside a trellis block
+/// with others, or not behind one another in a trellis-coded matrix.
+kernels::PackedMatrix pack(const StoredMatrix& matrix, const std::vector<int>& rows, int columns,
+                           std::shared_ptr<const void> owner = {});
+
+/// Checks of `pack` that need no weights; returns the bytes of `rows` rows once packed.
+std::size_t packed_bytes(const StoredMatrix& matrix, int rows, int columns);
 
 }  // namespace espalier::quantization

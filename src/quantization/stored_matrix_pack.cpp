@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "base/error.h"
 #include "kernels/trellis.h"
 #include "quantization/stored_matrix.h"
@@ -25,35 +28,46 @@ kernels::PackedMatrix pack_trellis_rows(const StoredMatrix::Trellis& stored,
 
 }  // namespace
 
-kernels::PackedMatrix pack(const StoredMatrix& matrix, const std::vector<int>& rows, int columns) {
+kernels::PackedMatrix pack(const StoredMatrix& matrix, const std::vector<int>& rows, int columns,
+                           std::shared_ptr<const void> owner) {
   if (matrix.trellis) {
     return pack_trellis_rows(*matrix.trellis, rows);
   }
+  if (matrix.whole) {
+    return kernels::pack(*matrix.whole, rows, std::move(owner));
+  }
   const auto count = static_cast<int>(rows.size());
-  if (!matrix.whole) {
-    kernels::PackedMatrix packed = kernels::pack_blocks(
-        matrix.layout, count, columns,
-        [&](int row, int first, int blocks, kernels::BlockCodes* codes) {
-          matrix.read(rows[static_cast<std::size_t>(row)], first, blocks, codes);
-        });
-    packed.activations = matrix.activations;
-    return packed;
+  kernels::BlockReader read = matrix.read;
+  const auto gap = [](int row, int next) { return next != row + 1; };
+  if (std::ranges::adjacent_find(rows, gap) != rows.end()) {
+    read = [rows, all = matrix.read](int row, int first, int blocks, kernels::BlockCodes* codes) {
+      all(rows[static_cast<std::size_t>(row)], first, blocks, codes);
+    };
+  } else if (rows.front() != 0) {
+    read = [begin = rows.front(), all = matrix.read](int row, int first, int blocks,
+                                                     kernels::BlockCodes* codes) {
+      all(begin + row, first, blocks, codes);
+    };
   }
-  arrays::TensorView part = *matrix.whole;
-  const std::size_t row_bytes = part.bytes.size() / static_cast<std::size_t>(part.shape[0]);
-  part.shape[0] = count;
-  std::vector<std::byte> copied;
-  if (rows.back() - rows.front() + 1 == count) {
-    part.bytes = part.bytes.subspan(row_bytes * static_cast<std::size_t>(rows.front()),
-                                    row_bytes * rows.size());
-  } else {
-    for (const int row : rows) {
-      const auto source = part.bytes.subspan(row_bytes * static_cast<std::size_t>(row), row_bytes);
-      copied.insert(copied.end(), source.begin(), source.end());
-    }
-    part.bytes = copied;
+  kernels::PackedMatrix packed =
+      kernels::pack_blocks(matrix.layout, count, columns, read, std::move(owner));
+  packed.activations = matrix.activations;
+  return packed;
+}
+
+std::size_t packed_bytes(const StoredMatrix& matrix, int rows, int columns) {
+  if (matrix.trellis) {
+    const kernels::TrellisFormat& format = matrix.trellis->format;
+    const auto [coded, along] =
+        format.axis == 1 ? std::pair(rows, columns) : std::pair(columns, rows);
+    constexpr std::int64_t number_bytes = 4;
+    return static_cast<std::size_t>(coded * number_bytes *
+                                    (format.words(along / kernels::trellis_block_weights) + 1));
   }
-  return kernels::pack(part);
+  if (matrix.whole) kernels::check_packable(*matrix.whole);
+  const kernels::BandLayout layout =
+      matrix.whole ? kernels::packed_layout(matrix.whole->type) : matrix.layout;
+  return kernels::bytes_once_packed(layout, rows, columns);
 }
 
 }  // namespace espalier::quantization

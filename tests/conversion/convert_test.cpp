@@ -363,16 +363,28 @@ TEST_F(Convert, RefusesWhatMakesNoSense) {
   EXPECT_THAT(names_in(folder_.path()), testing::ElementsAre("taken"));
 }
 
+/// The tiny Llama with infinity as the embedding's first value.
 TEST_F(Convert, RefusesValuesThatCannotBeQuantized) {
   const fs::path source = folder_.path() / "source";
   fs::create_directory(source);
   fs::copy_file(fixtures_ / "llama" / "config.json", source / "config.json");
-  std::vector<float> values(64 * 2, 1.0F);
-  values[70] = std::numeric_limits<float>::infinity();
+  const auto original = arrays::open_safetensors(fixtures_ / "llama" / "model.safetensors");
+  std::vector<arrays::SafetensorsWriter::Entry> entries;
+  for (const auto& tensor : original->tensors()) {
+    entries.push_back({tensor.name, tensor.type, tensor.shape});
+  }
   {
-    arrays::SafetensorsWriter writer(source / "model.safetensors",
-                                     {{"model.embed_tokens.weight", StorageType::f32, {2, 64}}});
-    writer.append(std::as_bytes(std::span(values)));
+    arrays::SafetensorsWriter writer(source / "model.safetensors", entries);
+    for (const auto& tensor : original->tensors()) {
+      std::vector<std::byte> bytes(tensor.bytes.begin(), tensor.bytes.end());
+      if (tensor.name == "model.embed_tokens.weight") {
+        bytes[0] = std::byte{0};
+        bytes[1] =
+            std::byte{tensor.type == StorageType::f16 ? std::uint8_t{0x7C} : std::uint8_t{0x7F}};
+        if (tensor.type == StorageType::bf16) bytes[0] = std::byte{0x80};
+      }
+      writer.append(bytes);
+    }
     writer.finish();
   }
   ConvertOptions quantized = options("llama", "out");
@@ -380,6 +392,27 @@ TEST_F(Convert, RefusesValuesThatCannotBeQuantized) {
   quantized.quantize = MlxFormat{};
   expect_refused<base::LoadError>(quantized, "model.embed_tokens.weight");
   EXPECT_THAT(names_in(folder_.path()), testing::ElementsAre("source"));
+}
+
+TEST_F(Convert, RefusesWhatTheConfigurationDoesNotDescribe) {
+  const fs::path source = folder_.path() / "source";
+  fs::create_directory(source);
+  fs::copy_file(fixtures_ / "llama" / "model.safetensors", source / "model.safetensors");
+  auto config = read_json(fixtures_ / "llama" / "config.json");
+  const auto refused = [&](const std::string& expected) {
+    std::ofstream(source / "config.json") << config;
+    ConvertOptions cast = options("llama", "out");
+    cast.source = source;
+    cast.dtype = StorageType::f16;
+    expect_refused<base::LoadError>(cast, expected);
+    EXPECT_THAT(names_in(folder_.path()), testing::ElementsAre("source"));
+  };
+  config["num_hidden_layers"] = config.at("num_hidden_layers").get<int>() - 1;
+  refused("the model has no use for the tensors");
+  config["num_hidden_layers"] = config.at("num_hidden_layers").get<int>() + 2;
+  refused("self_attn.q_proj.weight' is missing; ");
+  config["model_type"] = "lama";
+  refused("llama");
 }
 
 TEST_F(Convert, LeavesNothingWhenCancelled) {

@@ -44,13 +44,49 @@ Stored stored(const std::string& suffix, StorageType type, std::vector<std::int6
   return {{module_name + suffix, type, std::move(shape)}, {bytes.begin(), bytes.end()}};
 }
 
-/// A checkpoint of one matrix, and one norm that stays as it is.
+/// The other tensors of a Llama of one layer, all zeros.
+std::vector<SafetensorsWriter::Entry> other_entries() {
+  std::vector<SafetensorsWriter::Entry> entries;
+  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape) {
+    std::string full = "model.";
+    full.append(name).append(".weight");
+    entries.push_back({std::move(full), StorageType::f32, std::move(shape)});
+  };
+  for (const char* name :
+       {"norm", "layers.0.input_layernorm", "layers.0.post_attention_layernorm"}) {
+    add(name, {columns});
+  }
+  for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"}) {
+    add(std::string("layers.0.self_attn.") + name, {columns, columns});
+  }
+  add("embed_tokens", {8, columns});
+  add("layers.0.mlp.gate_proj", {rows, columns});
+  add("layers.0.mlp.down_proj", {columns, rows});
+  return entries;
+}
+
+/// A checkpoint of which one matrix is quantized; the others stay as they are.
 void write_checkpoint(const fs::path& folder, const json& quantization,
                       std::vector<Stored> tensors) {
   fs::create_directory(folder);
-  std::ofstream(folder / "config.json")
-      << json{{"model_type", "llama"}, {"quantization_config", quantization}};
-  tensors.push_back({{"model.norm.weight", StorageType::f32, {2}}, std::vector<std::byte>(8)});
+  std::ofstream(folder / "config.json") << json{{"model_type", "llama"},
+                                                {"hidden_size", columns},
+                                                {"intermediate_size", rows},
+                                                {"num_hidden_layers", 1},
+                                                {"num_attention_heads", 1},
+                                                {"num_key_value_heads", 1},
+                                                {"vocab_size", 8},
+                                                {"hidden_act", "silu"},
+                                                {"max_position_embeddings", 64},
+                                                {"rms_norm_eps", 1e-5},
+                                                {"rope_theta", 10000.0},
+                                                {"tie_word_embeddings", true},
+                                                {"quantization_config", quantization}};
+  for (const SafetensorsWriter::Entry& entry : other_entries()) {
+    std::size_t bytes = sizeof(float);
+    for (const std::int64_t extent : entry.shape) bytes *= static_cast<std::size_t>(extent);
+    tensors.push_back({entry, std::vector<std::byte>(bytes)});
+  }
   std::vector<SafetensorsWriter::Entry> entries;
   for (const Stored& tensor : tensors) entries.push_back(tensor.entry);
   SafetensorsWriter writer(folder / "model.safetensors", entries);
@@ -69,7 +105,7 @@ class SchemeTensors : public testing::Test {
     options.dtype = StorageType::f32;
     convert(options);
     const auto file = arrays::open_safetensors_folder(options.destination);
-    EXPECT_EQ(file->tensors().size(), 2U);
+    EXPECT_EQ(file->tensors().size(), other_entries().size() + 1);
     EXPECT_FALSE(json::parse(std::ifstream(options.destination / "config.json"))
                      .contains("quantization_config"));
     const auto* tensor = file->find(std::string(module_name) + ".weight");

@@ -22,6 +22,9 @@ TEST(Fit, KnowsTheRealModelFromItsHeader) {
   EXPECT_EQ(report.state.at("f32").bytes_per_token, 30U * 2 * 3 * 64 * 4);
   EXPECT_EQ(report.state.at("f16").largest_context, 8192);
   EXPECT_NEAR(static_cast<double>(report.model.weight_bytes), 98'362'432, 3e6);
+  // Its types take as many bytes in the kernels' order.
+  EXPECT_NEAR(static_cast<double>(report.repacked), static_cast<double>(report.model.weight_bytes),
+              1e6);
   EXPECT_TRUE(report.fits);
 }
 
@@ -29,7 +32,7 @@ TEST(Fit, LessMemoryMeansLessContextAndThenNone) {
   const auto model = tests::test_model();
   if (!model) GTEST_SKIP() << "the test model is absent";
   const FitReport whole = fit(*model, {.memory = 4'000'000'000});
-  const std::uint64_t fixed = whole.model.weight_bytes + whole.workspace;
+  const std::uint64_t fixed = whole.repacked + whole.workspace;
   const std::uint64_t token = whole.state.at("f16").bytes_per_token;
   const FitReport little = fit(*model, {.memory = fixed + 1000 * token});
   EXPECT_LE(little.state.at("f16").largest_context, 1000);

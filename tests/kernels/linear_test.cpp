@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -283,6 +285,43 @@ TEST(Linear, BitsDependOnTheRowAlone) {
             << name_of(type) << ' ' << rows << " rows";
       }
     }
+  }
+}
+
+/// The kernels' results with a matrix of rows in another order, gated and not, and of its table.
+std::vector<std::string> all_results(const PackedMatrix& matrix, ActivationFormat format) {
+  std::vector<std::string> results = {bytes_of(unpack(matrix))};
+  for (const int rows : {1, 2, 9, 33}) {
+    const auto x = random_rows(rows, matrix.columns, 40);
+    results.push_back(bytes_of(linear(x, {matrix}, {.activations = format})));
+    results.push_back(
+        bytes_of(linear(x, {matrix, matrix}, {.gate = Gate::silu, .activations = format})));
+  }
+  const std::int32_t tokens[] = {0, 17, 41};
+  results.push_back(bytes_of(embedding(mx::array(tokens, {3}), matrix, 1.0F, mx::float32)));
+  return results;
+}
+
+TEST(Linear, WeightsInPlaceGiveTheSameBits) {
+  std::vector<int> order(42);
+  for (int i = 0; i < 42; ++i) {
+    order[i] = (i * 11 + 5) % 50;
+  }
+  for (const auto type : all_types) {
+    auto weight =
+        std::make_shared<tests::OwnedTensor>(random_weight(type, 50, columns_of(type), 39));
+    const PackedMatrix packed = pack(weight->view, order);
+    const std::weak_ptr<tests::OwnedTensor> held = weight;
+    const arrays::TensorView view = weight->view;
+    std::optional<PackedMatrix> in_place = pack(view, order, std::move(weight));
+    EXPECT_EQ(in_place->packed_bytes(), 0U);
+    for (const auto format :
+         {ActivationFormat::int8, ActivationFormat::int15, ActivationFormat::f32}) {
+      EXPECT_EQ(all_results(*in_place, format), all_results(packed, format)) << name_of(type);
+    }
+    EXPECT_FALSE(held.expired());
+    in_place.reset();
+    EXPECT_TRUE(held.expired());
   }
 }
 

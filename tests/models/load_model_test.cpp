@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "models/audit.h"
 #include "models/model.h"
 #include "support/fixtures.h"
 
@@ -75,13 +76,22 @@ class LoadModel : public testing::Test {
     writer.finish();
   }
 
+  /// What an audit of the headers says too.
   std::string load_error() {
     write();
+    std::string audited = "loaded";
+    try {
+      audit_checkpoint(folder_);
+    } catch (const base::LoadError& error) {
+      audited = error.what();
+    }
     try {
       load_model(folder_, {});
     } catch (const base::LoadError& error) {
+      EXPECT_EQ(audited, error.what());
       return error.what();
     }
+    EXPECT_EQ(audited, "loaded");
     return "loaded";
   }
 
@@ -120,6 +130,17 @@ TEST_F(LoadModel, NamesAnExtraTensor) {
   entries_.push_back(
       {.name = "model.layers.1.mystery.weight", .type = arrays::StorageType::f32, .shape = {4}});
   EXPECT_THAT(load_error(), HasSubstr("model.layers.1.mystery.weight"));
+}
+
+TEST_F(LoadModel, NamesEveryFault) {
+  std::erase_if(entries_, [](const auto& entry) { return entry.name == up_proj; });
+  entry("model.layers.0.self_attn.o_proj.weight").shape = {64, 32};
+  entry("model.norm.weight").shape = {32};
+  entries_.push_back({.name = "mystery", .type = arrays::StorageType::f32, .shape = {4}});
+  EXPECT_THAT(load_error(), AllOf(HasSubstr("'model.layers.1.mlp.up_proj.weight' is missing"),
+                                  HasSubstr("o_proj.weight' has shape [64, 32], expected [64, 64]"),
+                                  HasSubstr("'model.norm.weight' has shape [32], expected [64]"),
+                                  HasSubstr("no use for the tensors 'mystery'.")));
 }
 
 TEST_F(LoadModel, NamesALayerTooMany) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>
@@ -27,6 +28,8 @@ namespace mx = mlx::core;
 using arrays::StorageType;
 using testing::HasSubstr;
 using tests::GoldenArray;
+
+std::string bytes_of(const mx::array& array) { return {array.data<char>(), array.nbytes()}; }
 
 /// Tensors by name, as a checkpoint holds them.
 class Store {
@@ -65,7 +68,14 @@ class Store {
     std::iota(all.begin(), all.end(), 0);
     const StoredMatrix matrix = find(rows, columns, schemes);
     EXPECT_EQ(matrix.tensors.size() + unused_, views_.size());
-    return pack(matrix, all, columns);
+    kernels::PackedMatrix packed = pack(matrix, all, columns);
+    const kernels::PackedMatrix in_place = pack(matrix, all, columns, std::make_shared<int>());
+    EXPECT_EQ(bytes_of(kernels::unpack(in_place)), bytes_of(kernels::unpack(packed)));
+    EXPECT_EQ(in_place.packed_bytes(), 0U);
+    EXPECT_EQ(in_place.bytes(), packed_bytes(matrix, rows, columns));
+    EXPECT_NEAR(static_cast<double>(packed.packed_bytes()), static_cast<double>(in_place.bytes()),
+                64);  // a cache line
+    return packed;
   }
   std::string error(int rows, int columns, const WeightSchemes& schemes = {}) const {
     try {

@@ -24,7 +24,8 @@ prometheus::MetricFamily family(const std::string& name, const std::string& help
 
 /// The engine keeps its own counters; they are read when asked for.
 void append_engine(std::vector<prometheus::MetricFamily>& families,
-                   const generation::EngineStats& stats) {
+                   const generation::Engine& engine) {
+  const generation::EngineStats stats = engine.stats();
   const auto counter = [&families](const char* name, const char* help, double value) {
     families.push_back(family(name, help, prometheus::MetricType::Counter, value));
   };
@@ -50,6 +51,11 @@ void append_engine(std::vector<prometheus::MetricFamily>& families,
   gauge("espalier_sequences_waiting", "Sequences waiting to run", stats.waiting);
   gauge("espalier_kv_blocks_used", "KV blocks in use", stats.kv_blocks_used);
   gauge("espalier_kv_blocks", "KV blocks there are", stats.kv_blocks_total);
+  gauge("espalier_weight_bytes", "Bytes of the weights as they are multiplied with",
+        real(engine.info().weight_bytes));
+  gauge("espalier_repacked_weight_bytes",
+        "Those of them in private memory; with --no-repack the others are the file's own pages",
+        real(engine.info().packed_bytes));
 }
 
 }  // namespace
@@ -79,7 +85,7 @@ void RequestMetrics::record(const http::ExchangeRecord& record) {
 
 std::string RequestMetrics::serialize(const protocol::ServedModel* model) const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
-  if (model != nullptr) append_engine(families, model->engine->stats());
+  if (model != nullptr) append_engine(families, *model->engine);
   return prometheus::TextSerializer().Serialize(families);
 }
 

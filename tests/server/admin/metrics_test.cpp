@@ -35,7 +35,12 @@ class FakeEngine : public generation::Engine {
   bool drain(double) override { return true; }
 
  private:
-  generation::ModelInfo info_{};
+  generation::ModelInfo info_ = [] {
+    generation::ModelInfo info{};
+    info.weight_bytes = 9;
+    info.packed_bytes = 5;
+    return info;
+  }();
 };
 
 TEST(RequestMetrics, AddsTheEnginesCounters) {
@@ -45,6 +50,8 @@ TEST(RequestMetrics, AddsTheEnginesCounters) {
   EXPECT_THAT(text, HasSubstr("# TYPE espalier_sequences_running gauge\n"));
   EXPECT_THAT(text, HasSubstr("\nespalier_sequences_running 3\n"));
   EXPECT_THAT(text, HasSubstr("\nespalier_generated_tokens_total 7\n"));
+  EXPECT_THAT(text, HasSubstr("\nespalier_weight_bytes 9\n"));
+  EXPECT_THAT(text, HasSubstr("\nespalier_repacked_weight_bytes 5\n"));
 }
 
 }  // namespace
