@@ -134,6 +134,119 @@ constexpr std::array families = {
     Family{"youtu", "", read_youtu, nullptr},
 };
 
+/// A key of a model type's settings.
+struct TypeAndKey {
+  std::string_view model_type;
+  std::string_view key;
+};
+
+/// What makers' files say and transformers reads nowhere: it follows from other settings, or names
+/// what all models of the type do.
+constexpr auto spare_keys = std::to_array<TypeAndKey>({
+    {"bloom", "skip_bias_add"},
+    {"bloom", "skip_bias_add_qkv"},
+    {"cohere", "model_max_length"},
+    {"cohere2", "layer_switch"},
+    {"cohere2", "model_max_length"},
+    {"cohere2", "order_of_interleaved_layers"},
+    {"cohere2", "position_embedding_type"},
+    {"cohere2", "rotary_pct"},
+    {"cohere2", "use_embedding_sharing"},
+    {"cohere2", "use_gated_activation"},
+    {"cohere2", "use_parallel_block"},
+    {"cohere2", "use_parallel_embedding"},
+    {"falcon_h1", "mamba_use_mlp"},
+    {"falcon_h1", "mlp_expansion_factor"},
+    {"falcon_h1", "time_step_floor"},
+    {"falcon_h1", "time_step_max"},
+    {"falcon_h1", "time_step_min"},
+    {"gemma2", "sliding_window_size"},
+    {"gptj", "rotary"},
+    {"gptj", "scale_attn_weights"},
+    {"hunyuan_v1_dense", "attention_head_dim"},
+    {"hunyuan_v1_dense", "cla_share_factor"},
+    {"hunyuan_v1_dense", "dense_list"},
+    {"hunyuan_v1_dense", "enable_lm_head_fp32"},
+    {"hunyuan_v1_dense", "im_end_id"},
+    {"hunyuan_v1_dense", "im_newline_id"},
+    {"hunyuan_v1_dense", "im_start_id"},
+    {"hunyuan_v1_dense", "mask_init_id"},
+    {"hunyuan_v1_dense", "norm_type"},
+    {"hunyuan_v1_dense", "org_vocab_size"},
+    {"hunyuan_v1_dense", "pad_id"},
+    {"hunyuan_v1_dense", "pool_type"},
+    {"hunyuan_v1_dense", "text_end_id"},
+    {"hunyuan_v1_dense", "text_start_id"},
+    {"hunyuan_v1_dense", "use_qk_norm"},
+    {"hunyuan_v1_dense", "use_rotary_pos_emb"},
+    {"hunyuan_v1_moe", "attention_head_dim"},
+    {"hunyuan_v1_moe", "cla_share_factor"},
+    {"hunyuan_v1_moe", "dense_list"},
+    {"hunyuan_v1_moe", "enable_lm_head_fp32"},
+    {"hunyuan_v1_moe", "im_end_id"},
+    {"hunyuan_v1_moe", "im_newline_id"},
+    {"hunyuan_v1_moe", "im_start_id"},
+    {"hunyuan_v1_moe", "mask_init_id"},
+    {"hunyuan_v1_moe", "norm_type"},
+    {"hunyuan_v1_moe", "org_vocab_size"},
+    {"hunyuan_v1_moe", "pad_id"},
+    {"hunyuan_v1_moe", "pool_type"},
+    {"hunyuan_v1_moe", "text_end_id"},
+    {"hunyuan_v1_moe", "text_start_id"},
+    {"hunyuan_v1_moe", "use_qk_norm"},
+    {"hunyuan_v1_moe", "use_rotary_pos_emb"},
+    {"jamba", "mamba_inner_layernorms"},
+    {"jamba", "n_ctx"},
+    {"minimax_m2", "attn_type_list"},
+    {"minimax_m2", "layernorm_full_attention_beta"},
+    {"minimax_m2", "layernorm_linear_attention_beta"},
+    {"minimax_m2", "layernorm_mlp_beta"},
+    {"minimax_m2", "max_model_len"},
+    {"minimax_m2", "mlp_intermediate_size"},
+    {"minimax_m2", "mtp_transformer_layers"},
+    {"minimax_m2", "num_mtp_modules"},
+    {"minimax_m2", "qk_norm_type"},
+    {"minimax_m2", "scoring_func"},
+    {"minimax_m2", "shared_moe_mode"},
+    {"minimax_m2", "swa_rope_theta"},
+    {"minimax_m2", "use_mtp"},
+    {"minimax_m2", "use_qk_norm"},
+    {"minimax_m2", "use_routing_bias"},
+    {"nemotron_h", "num_query_groups"},
+    {"nemotron_h", "rms_norm_eps"},
+    {"nemotron_h", "time_step_rank"},
+    {"phi3", "full_attn_mod"},
+    {"phi3", "interpolate_factor"},
+    {"starcoder2", "activation_function"},
+    {"starcoder2", "layer_norm_epsilon"},
+    {"starcoder2", "mlp_type"},
+    {"starcoder2", "norm_type"},
+    {"starcoder2", "scale_attn_weights"},
+});
+
+/// What makers' files say to be off, and would have to be.
+constexpr auto keys_of_what_is_off = std::to_array<TypeAndKey>({
+    {"falcon", "apply_residual_connection_post_layernorm"},
+    {"hunyuan_v1_dense", "use_cla"},
+    {"hunyuan_v1_moe", "use_cla"},
+    {"minimax_m2", "shared_intermediate_size"},
+    {"phi3", "lm_head_bias"},
+    {"phi3", "mlp_bias"},
+});
+
+void read_spare_keys(const ConfigReader& config, std::string_view type) {
+  for (const auto& [model_type, key] : spare_keys) {
+    if (model_type == type) {
+      config.ignore_all(key);
+    }
+  }
+  for (const auto& [model_type, key] : keys_of_what_is_off) {
+    if (model_type == type) {
+      config.require_off(key);
+    }
+  }
+}
+
 /// Levenshtein distance.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -258,6 +371,7 @@ Descriptor describe_model(ConfigReader& config) {
   Descriptor descriptor = family->from_config(config);
   config.ignore("dtype");
   config.ignore("torch_dtype");
+  read_spare_keys(config, name);
   config.check_all_read();
   return checked(std::move(descriptor), config.path());
 }

@@ -56,7 +56,11 @@ void read_long_rope(const ConfigReader& config, const ConfigReader& rope, RopeSe
   const std::vector<double> short_factors = rope.numbers("short_factor");
   const bool is_long = config.wanted_context().value_or(0) > original;
   const double factor = rope.number("factor", context / original);
-  const double magnitude = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
+  double magnitude = factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
+  // Phi MoE states them.
+  const double short_magnitude = rope.number("short_mscale", magnitude);
+  const double long_magnitude = rope.number("long_mscale", magnitude);
+  magnitude = is_long ? long_magnitude : short_magnitude;
   settings.scaling = FactorsRope{.factors = is_long ? long_factors : short_factors,
                                  .magnitude = rope.number("attention_factor", magnitude)};
   if (!is_long) {

@@ -152,10 +152,12 @@ Descriptor read_gptj(ConfigReader& config) {
 Descriptor read_gpt_neo(ConfigReader& config) {
   config.set_defaults({{"num_attention_heads", config.integer("num_heads")},
                        {"num_hidden_layers", config.integer("num_layers")},
-                       {"intermediate_size", 0},
                        {"tie_word_embeddings", true},
                        {"activation_function", "gelu_new"},
                        {"layer_norm_epsilon", 1e-5}});
+  if (!config.contains("intermediate_size")) {
+    config.replace("intermediate_size", 0);
+  }
   config.ignore("num_key_value_heads");
   Descriptor decoder = dense_decoder(config);
   const int hidden = config.integer("intermediate_size");

@@ -29,6 +29,9 @@ std::vector<bool> attending_layers(const ConfigReader& config, std::size_t layer
 Descriptor lfm2_decoder(ConfigReader& config) {
   config.set_defaults(
       {{"tie_word_embeddings", config.boolean("tie_embedding", true)}, {"rope_theta", 1e6}});
+  if (config.contains("block_ff_dim")) {
+    config.set_defaults({{"intermediate_size", config.integer("block_ff_dim")}});
+  }
   Descriptor decoder = dense_decoder(config);
   const NormDescriptor norm = rms_norm(config, "norm_eps");
   set_pre_norms(decoder, norm);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "models/families/dense.h"
 #include "models/families/experts.h"
 #include "models/families/families.h"
@@ -42,6 +44,10 @@ Descriptor read_phimoe(ConfigReader& config) {
 // MiniMax M2: q and k norms over all heads together, sigmoid scores with a correction.
 Descriptor read_minimax_m2(ConfigReader& config) {
   config.set_defaults({{"head_dim", 128}, {"hidden_act", "silu"}});
+  if (config.contains("rotary_dim")) {
+    config.set_defaults({{"partial_rotary_factor",
+                          config.number("rotary_dim") / std::max(1, config.integer("head_dim"))}});
+  }
   Descriptor decoder = dense_decoder(config);
   set_pre_norms(decoder, rms_norm(config));
   set_rope(decoder, read_rope(config, {}, 5000000));

@@ -108,6 +108,9 @@ TensorNames read_names(const Descriptor& decoder) {
 Descriptor read_nemotron_h(ConfigReader& config) {
   const std::vector<std::string> kinds = read_kinds(config);
   config.set_defaults({{"num_hidden_layers", kinds.size()}});
+  if (config.contains("attention_head_dim")) {
+    config.set_defaults({{"head_dim", config.integer("attention_head_dim")}});
+  }
   Descriptor decoder = dense_decoder(config);
   decoder.final_norm = rms_norm(config, "layer_norm_epsilon");
   config.ignore("attention_bias");  // there are none, whatever the file says
