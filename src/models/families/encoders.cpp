@@ -109,18 +109,8 @@ Descriptor bert_encoder(ConfigReader& config, int position_offset) {
   return decoder;
 }
 
-}  // namespace
-
-Descriptor read_bert(ConfigReader& config) { return bert_encoder(config, 0); }
-
-// RoBERTa and XLM-R: BERT whose positions begin behind the padding token's id.
-Descriptor read_roberta(ConfigReader& config) {
-  return bert_encoder(config, config.integer("pad_token_id", 1) + 1);
-}
-
-// Nomic's BERT: rotary positions, a gated feed-forward part, no biases.
-Descriptor read_nomic_bert(ConfigReader& config) {
-  // The original names its settings after GPT-2.
+/// The original of Nomic's BERT names its settings after GPT-2.
+void use_gpt2_sizes(ConfigReader& config) {
   const auto older = [&](const char* key, const char* old) {
     if (!config.contains(key) && config.contains(old)) {
       config.set_defaults({{key, config.integer(old)}});
@@ -134,6 +124,20 @@ Descriptor read_nomic_bert(ConfigReader& config) {
   if (!config.contains("layer_norm_eps")) {
     config.set_defaults({{"layer_norm_eps", config.number("layer_norm_epsilon", 1e-12)}});
   }
+}
+
+}  // namespace
+
+Descriptor read_bert(ConfigReader& config) { return bert_encoder(config, 0); }
+
+// RoBERTa and XLM-R: BERT whose positions begin behind the padding token's id.
+Descriptor read_roberta(ConfigReader& config) {
+  return bert_encoder(config, config.integer("pad_token_id", 1) + 1);
+}
+
+// Nomic's BERT: rotary positions, a gated feed-forward part, no biases.
+Descriptor read_nomic_bert(ConfigReader& config) {
+  use_gpt2_sizes(config);
   const EncoderSizes sizes = read_sizes(config);
   Descriptor decoder = encoder(config, config.integer("max_position_embeddings", 2048));
   decoder.token_types = config.integer("type_vocab_size", 2);
