@@ -89,6 +89,8 @@ function(espalier_tests folder)
     target_link_libraries(${name} PRIVATE ${target})
   endforeach()
   espalier_precompile(${name} <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+  # Each has helpers of its own in its unnamed namespace.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   # Their time goes into what they test; -O3 would only take theirs to compile.
   target_compile_options(${name} PRIVATE -O1)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)

@@ -4,6 +4,10 @@ target_include_directories(espalier_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
 # No implicit fused multiply-add: results must not depend on which function the compiler fuses.
 target_compile_options(espalier_options INTERFACE -Wall -Wextra -Werror -ffp-contract=off
                                                   -fno-math-errno)
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # GCC takes the types in a source's unnamed namespace for a header's.
+  target_compile_options(espalier_options INTERFACE -Wno-subobject-linkage)
+endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 if(ESPALIER_SANITIZE)

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "arrays/gguf_value_type.h"
 #include "arrays/tensor_index.h"
 #include "base/error.h"
 
@@ -20,25 +21,8 @@ using base::LoadError;
 
 /// What parsed values may take in memory beyond the file's own size.
 constexpr std::uint64_t spare_memory = 48U << 20U;
-constexpr std::uint32_t most_dimensions = 4;
 constexpr std::uint64_t default_alignment = 32;
 constexpr std::uint64_t largest_alignment = 1U << 20U;
-
-enum class ValueType : std::uint32_t {
-  u8,
-  i8,
-  u16,
-  i16,
-  u32,
-  i32,
-  f32,
-  boolean,
-  string,
-  array,
-  u64,
-  i64,
-  f64,
-};
 
 /// The number by which a file names a type; numbers that are missing here were withdrawn.
 constexpr std::pair<std::uint32_t, StorageType> storage_codes[] = {
@@ -148,64 +132,64 @@ std::vector<std::string> read_strings(Reader& reader, const char* what) {
 }
 
 GgufValue read_array_value(Reader& reader, const char* what) {
-  switch (static_cast<ValueType>(reader.read<std::uint32_t>(what))) {
-    case ValueType::u8:
+  switch (static_cast<GgufValueType>(reader.read<std::uint32_t>(what))) {
+    case GgufValueType::u8:
       return read_array<std::uint8_t, std::uint64_t>(reader, what);
-    case ValueType::i8:
+    case GgufValueType::i8:
       return read_array<std::int8_t, std::int64_t>(reader, what);
-    case ValueType::u16:
+    case GgufValueType::u16:
       return read_array<std::uint16_t, std::uint64_t>(reader, what);
-    case ValueType::i16:
+    case GgufValueType::i16:
       return read_array<std::int16_t, std::int64_t>(reader, what);
-    case ValueType::u32:
+    case GgufValueType::u32:
       return read_array<std::uint32_t, std::uint64_t>(reader, what);
-    case ValueType::i32:
+    case GgufValueType::i32:
       return read_array<std::int32_t, std::int64_t>(reader, what);
-    case ValueType::f32:
+    case GgufValueType::f32:
       return read_array<float, double>(reader, what);
-    case ValueType::boolean:
+    case GgufValueType::boolean:
       return read_booleans(reader, what);
-    case ValueType::string:
+    case GgufValueType::string:
       return read_strings(reader, what);
-    case ValueType::array:
+    case GgufValueType::array:
       reader.fail(std::string("nested arrays are not supported in ") + what);
-    case ValueType::u64:
+    case GgufValueType::u64:
       return read_array<std::uint64_t, std::uint64_t>(reader, what);
-    case ValueType::i64:
+    case GgufValueType::i64:
       return read_array<std::int64_t, std::int64_t>(reader, what);
-    case ValueType::f64:
+    case GgufValueType::f64:
       return read_array<double, double>(reader, what);
   }
   reader.fail(std::string("unknown element type in ") + what);
 }
 
 GgufValue read_value(Reader& reader, const char* what) {
-  switch (static_cast<ValueType>(reader.read<std::uint32_t>(what))) {
-    case ValueType::u8:
+  switch (static_cast<GgufValueType>(reader.read<std::uint32_t>(what))) {
+    case GgufValueType::u8:
       return std::uint64_t{reader.read<std::uint8_t>(what)};
-    case ValueType::i8:
+    case GgufValueType::i8:
       return std::int64_t{reader.read<std::int8_t>(what)};
-    case ValueType::u16:
+    case GgufValueType::u16:
       return std::uint64_t{reader.read<std::uint16_t>(what)};
-    case ValueType::i16:
+    case GgufValueType::i16:
       return std::int64_t{reader.read<std::int16_t>(what)};
-    case ValueType::u32:
+    case GgufValueType::u32:
       return std::uint64_t{reader.read<std::uint32_t>(what)};
-    case ValueType::i32:
+    case GgufValueType::i32:
       return std::int64_t{reader.read<std::int32_t>(what)};
-    case ValueType::f32:
+    case GgufValueType::f32:
       return double{reader.read<float>(what)};
-    case ValueType::boolean:
+    case GgufValueType::boolean:
       return read_boolean(reader, what);
-    case ValueType::string:
+    case GgufValueType::string:
       return reader.string(what);
-    case ValueType::array:
+    case GgufValueType::array:
       return read_array_value(reader, what);
-    case ValueType::u64:
+    case GgufValueType::u64:
       return reader.read<std::uint64_t>(what);
-    case ValueType::i64:
+    case GgufValueType::i64:
       return reader.read<std::int64_t>(what);
-    case ValueType::f64:
+    case GgufValueType::f64:
       return reader.read<double>(what);
   }
   reader.fail(std::string("unknown value type in ") + what);
@@ -242,9 +226,9 @@ GgufHeader::Tensor read_tensor(Reader& reader) {
   const std::string what = "tensor " + shown_name(tensor.name);
   reader.charge(sizeof(TensorView) + sizeof(GgufHeader::Tensor) + 128, what.c_str());
   const auto dimensions = reader.read<std::uint32_t>(what.c_str());
-  if (dimensions > most_dimensions) {
+  if (dimensions > most_gguf_dimensions) {
     reader.fail(what + " has " + std::to_string(dimensions) + " dimensions, at most " +
-                std::to_string(most_dimensions) + " are allowed");
+                std::to_string(most_gguf_dimensions) + " are allowed");
   }
   for (std::uint32_t i = 0; i < dimensions; ++i) {
     const auto size = reader.read<std::uint64_t>(what.c_str());

@@ -7,28 +7,15 @@
 #include <type_traits>
 
 #include "arrays/gguf_header.h"
+#include "arrays/gguf_value_type.h"
 #include "arrays/tensor_index.h"
 
 namespace espalier::arrays {
 namespace {
 
 constexpr std::uint64_t alignment = 32;
-constexpr std::size_t most_dimensions = 4;
 /// An array of bytes, unlike all other arrays of numbers.
 constexpr std::string_view byte_array_key = "tokenizer.ggml.precompiled_charsmap";
-
-/// The numbers by which the format names types of values.
-enum class ValueType : std::uint32_t {
-  u8 = 0,
-  u32 = 4,
-  i32 = 5,
-  f32 = 6,
-  boolean = 7,
-  string = 8,
-  array = 9,
-  u64 = 10,
-  i64 = 11,
-};
 
 std::uint64_t padding(std::uint64_t bytes) { return (alignment - bytes % alignment) % alignment; }
 
@@ -42,7 +29,7 @@ class HeaderText {
     number<std::uint64_t>(text.size());
     text_ += text;
   }
-  void type(ValueType type) { number(static_cast<std::uint32_t>(type)); }
+  void type(GgufValueType type) { number(static_cast<std::uint32_t>(type)); }
   void pad() { text_.append(padding(text_.size()), '\0'); }
   const std::string& text() const { return text_; }
 
@@ -69,15 +56,15 @@ class ValueWriter {
   void operator()(std::uint64_t value) const { integer<std::uint32_t>(value); }
   void operator()(std::int64_t value) const { integer<std::int32_t>(value); }
   void operator()(double value) const {
-    out_.type(ValueType::f32);
+    out_.type(GgufValueType::f32);
     out_.number(static_cast<float>(value));
   }
   void operator()(bool value) const {
-    out_.type(ValueType::boolean);
+    out_.type(GgufValueType::boolean);
     out_.number<std::uint8_t>(value ? 1 : 0);
   }
   void operator()(const std::string& value) const {
-    out_.type(ValueType::string);
+    out_.type(GgufValueType::string);
     out_.string(value);
   }
   void operator()(const std::vector<std::uint64_t>& values) const {
@@ -85,22 +72,23 @@ class ValueWriter {
   }
   void operator()(const std::vector<std::int64_t>& values) const { integers<std::int32_t>(values); }
   void operator()(const std::vector<double>& values) const {
-    numbers<float>(ValueType::f32, values);
+    numbers<float>(GgufValueType::f32, values);
   }
   void operator()(const std::vector<bool>& values) const {
-    numbers<std::uint8_t>(ValueType::boolean, values);
+    numbers<std::uint8_t>(GgufValueType::boolean, values);
   }
   void operator()(const std::vector<std::string>& values) const {
-    array(ValueType::string, values.size());
+    array(GgufValueType::string, values.size());
     for (const std::string& value : values) out_.string(value);
   }
 
  private:
   template <typename Narrow>
-  static constexpr ValueType narrow_type =
-      std::is_signed_v<Narrow> ? ValueType::i32 : ValueType::u32;
+  static constexpr GgufValueType narrow_type =
+      std::is_signed_v<Narrow> ? GgufValueType::i32 : GgufValueType::u32;
   template <typename Narrow>
-  static constexpr ValueType wide_type = std::is_signed_v<Narrow> ? ValueType::i64 : ValueType::u64;
+  static constexpr GgufValueType wide_type =
+      std::is_signed_v<Narrow> ? GgufValueType::i64 : GgufValueType::u64;
 
   template <typename Narrow, typename Wide>
   void integer(Wide value) const {
@@ -116,7 +104,7 @@ class ValueWriter {
   template <typename Narrow, typename Wide>
   void integers(const std::vector<Wide>& values) const {
     if (key_ == byte_array_key && all_fit<std::uint8_t>(values)) {
-      numbers<std::uint8_t>(ValueType::u8, values);
+      numbers<std::uint8_t>(GgufValueType::u8, values);
     } else if (all_fit<Narrow>(values)) {
       numbers<Narrow>(narrow_type<Narrow>, values);
     } else {
@@ -125,13 +113,13 @@ class ValueWriter {
   }
 
   template <typename Stored, typename Values>
-  void numbers(ValueType type, const Values& values) const {
+  void numbers(GgufValueType type, const Values& values) const {
     array(type, values.size());
     for (const auto value : values) out_.number(static_cast<Stored>(value));
   }
 
-  void array(ValueType type, std::uint64_t count) const {
-    out_.type(ValueType::array);
+  void array(GgufValueType type, std::uint64_t count) const {
+    out_.type(GgufValueType::array);
     out_.type(type);
     out_.number(count);
   }
@@ -158,7 +146,7 @@ GgufWriter::GgufWriter(std::filesystem::path path, const GgufValues& values,
   for (const Entry& entry : entries) {
     const auto code = gguf_type_code(entry.type);
     const auto bytes = tensor_bytes(entry.type, entry.shape);
-    if (!code || !bytes || entry.shape.empty() || entry.shape.size() > most_dimensions) {
+    if (!code || !bytes || entry.shape.empty() || entry.shape.size() > most_gguf_dimensions) {
       throw std::invalid_argument("[GgufWriter] cannot write tensor " + shown_name(entry.name) +
                                   " of shape " + to_string(entry.shape));
     }

@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little, "data is read as it li
 using base::LoadError;
 
 constexpr std::uint64_t largest_header = 100'000'000;
-constexpr std::size_t most_dimensions = 16;
+constexpr std::size_t most_numbers = 16;
 
 constexpr std::pair<std::string_view, StorageType> type_names[] = {
     {"F64", StorageType::f64},         {"F32", StorageType::f32},
@@ -53,7 +53,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
       unexpected("a number beyond 63 bits");
     }
-    if (numbers_.size() == most_dimensions) unexpected("a list of too many numbers");
+    if (numbers_.size() == most_numbers) unexpected("a list of too many numbers");
     numbers_.push_back(static_cast<std::int64_t>(value));
     return true;
   }

@@ -11,7 +11,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view cdata_open = "<![CDATA[";
 constexpr std::string_view space = "[ \\t\\r\\n]*";
 constexpr std::string_view integer = "-?(?:0|[1-9][0-9]*)";
 constexpr std::string_view fraction = "(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?";

@@ -11,6 +11,10 @@ namespace espalier::chat {
 
 enum class LiteralSyntax { json, python };
 
+/// Text between these two is taken as it stands in values between tags.
+inline constexpr std::string_view cdata_open = "<![CDATA[";
+inline constexpr std::string_view cdata_close = "]]>";
+
 /// Appends `text` as a JSON string without the quotes.
 void append_escaped(std::string_view text, std::string& json);
 /// `text` as a JSON string.

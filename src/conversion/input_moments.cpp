@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "conversion/rotation.h"
+#include "conversion/sizes.h"
 #include "conversion/tensor_stream.h"
 #include "generation/bundle.h"
 #include "kernels/kv_block.h"
@@ -24,8 +25,6 @@ constexpr std::size_t part_tokens = 128;
 constexpr std::size_t most_parts = 512;
 constexpr std::size_t parts_at_once = 8;
 constexpr std::int64_t measured_bytes = std::int64_t{1} << 30;
-
-std::size_t size(std::int64_t number) { return static_cast<std::size_t>(number); }
 
 /// Pieces of the text, evenly spread.
 std::vector<std::vector<std::int32_t>> cut_text(const std::vector<std::int32_t>& tokens) {

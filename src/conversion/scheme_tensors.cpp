@@ -10,6 +10,7 @@
 
 #include "arrays/tensor_index.h"
 #include "base/error.h"
+#include "conversion/sizes.h"
 #include "models/config_reader.h"
 #include "models/weight_schemes.h"
 #include "quantization/stored_matrix.h"
@@ -22,8 +23,6 @@ using arrays::TensorView;
 using base::LoadError;
 using nlohmann::ordered_json;
 using quantization::WeightSchemes;
-
-constexpr int word_bits = 32;
 
 struct Shape {
   std::int64_t rows;

@@ -5,6 +5,7 @@
 
 #include "arrays/tensor_index.h"
 #include "base/error.h"
+#include "conversion/sizes.h"
 #include "quantization/gguf_blocks.h"
 
 namespace espalier::conversion {
@@ -15,10 +16,6 @@ using arrays::TensorView;
 using base::LoadError;
 using quantization::MlxFormat;
 using quantization::MlxMode;
-
-constexpr int word_bits = 32;
-
-std::size_t size(std::int64_t number) { return static_cast<std::size_t>(number); }
 
 /// The rows [first, first + rows) of a part that has `all` of them.
 std::span<const std::byte> part_rows(const TensorView& part, std::int64_t all, std::int64_t first,

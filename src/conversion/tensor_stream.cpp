@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/tile_counter.h"
+#include "conversion/sizes.h"
 #include "conversion/trellis_stream.h"
 #include "quantization/gguf_blocks.h"
 #include "quantization/gguf_encoders.h"
@@ -25,9 +26,6 @@ using quantization::MlxMode;
 /// Values that are read before their bytes are handed on, and that one thread takes at a time.
 constexpr std::int64_t piece_values = 1 << 21;
 constexpr std::int64_t tile_values = 1 << 15;
-constexpr int word_bits = 32;
-
-std::size_t size(std::int64_t number) { return static_cast<std::size_t>(number); }
 
 std::size_t plain_bytes(StorageType type, std::size_t values) {
   const auto& traits = arrays::storage_traits(type);

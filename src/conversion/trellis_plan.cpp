@@ -18,7 +18,7 @@ using base::UsageError;
 using kernels::TrellisFormat;
 
 /// Bits by how they are written.
-constexpr std::array<std::pair<std::string_view, double>, 5> widths = {{
+constexpr std::array<std::pair<std::string_view, double>, 5> named_widths = {{
     {"2", 2.0},
     {"2.5", 2.5},
     {"3", 3.0},
@@ -52,7 +52,7 @@ std::map<std::string, TrellisFormat> read_map(const std::string& path, const Tre
   std::map<std::string, TrellisFormat> layers;
   for (const auto& [layer, bits] : map.items()) {
     const auto known = [&](const auto& width) { return bits.is_number() && bits == width.second; };
-    if (std::ranges::none_of(widths, known)) {
+    if (std::ranges::none_of(named_widths, known)) {
       throw LoadError(path + ": the bits of " + layer + " must be 2, 2.5, 3, 3.5 or 4");
     }
     layers[layer] = with_bits(base, bits.get<double>());
@@ -63,9 +63,9 @@ std::map<std::string, TrellisFormat> read_map(const std::string& path, const Tre
 }  // namespace
 
 TrellisFormat parse_trellis_bits(const std::string& text, const TrellisFormat& format) {
-  const auto* width =
-      std::ranges::find(widths, std::string_view(text), [](const auto& w) { return w.first; });
-  if (width == widths.end()) {
+  const auto* width = std::ranges::find(named_widths, std::string_view(text),
+                                        [](const auto& w) { return w.first; });
+  if (width == named_widths.end()) {
     throw UsageError("trellis codes have 2, 2.5, 3, 3.5 or 4 bits, not \"" + text + "\"");
   }
   return with_bits(format, width->second);

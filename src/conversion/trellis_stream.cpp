@@ -20,7 +20,7 @@ using kernels::TrellisFormat;
 
 /// Weights that are coded before their bytes are handed on, and that are read at once from a matrix
 /// whose columns are coded.
-constexpr std::int64_t piece_values = std::int64_t{1} << 20;
+constexpr std::int64_t coded_piece_values = std::int64_t{1} << 20;
 constexpr std::int64_t gathered_values = std::int64_t{1} << 25;
 constexpr std::int64_t read_values = std::int64_t{1} << 18;
 
@@ -75,9 +75,9 @@ void code(const PlannedTensor& tensor, const StreamControl& control, const Sink&
   const TrellisFormat& format = format_of(tensor);
   const StoredSize size(tensor);
   const bool along_outputs = format.axis == 0;
-  const std::int64_t step =
-      std::max<std::int64_t>(1, (along_outputs ? gathered_values : piece_values) / size.columns);
-  const std::int64_t coded = std::max<std::int64_t>(1, piece_values / size.columns);
+  const std::int64_t step = std::max<std::int64_t>(
+      1, (along_outputs ? gathered_values : coded_piece_values) / size.columns);
+  const std::int64_t coded = std::max<std::int64_t>(1, coded_piece_values / size.columns);
   std::vector<std::uint16_t> scales;
   for (std::int64_t first = 0; first < size.rows; first += step) {
     const std::int64_t rows = std::min(step, size.rows - first);

@@ -14,7 +14,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-std::size_t elements(const arrays::TensorView& tensor) {
+std::size_t element_count(const arrays::TensorView& tensor) {
   std::size_t count = 1;
   for (const std::int64_t extent : tensor.shape) {
     count *= static_cast<std::size_t>(extent);
@@ -31,7 +31,7 @@ json inspect(const std::filesystem::path& path) {
   for (const arrays::TensorView& tensor : inspection.tensors->tensors()) {
     tensors[tensor.name] = {{"type", arrays::storage_traits(tensor.type).name},
                             {"shape", tensor.shape}};
-    total += elements(tensor);
+    total += element_count(tensor);
   }
   const std::size_t idle = models::idle_parameters(inspection.descriptor);
   return {{"description", models::to_json(inspection.descriptor)},

@@ -28,7 +28,7 @@ void check(const mx::array& qkv, const AttentionBatch& batch,
 }
 
 /// x [rows, heads, D] with each head normalized.
-mx::array normalize(const mx::array& x, const std::optional<RmsNorm>& norm) {
+mx::array normalize_heads(const mx::array& x, const std::optional<RmsNorm>& norm) {
   if (!norm) {
     return x;
   }
@@ -91,9 +91,10 @@ mx::array attend(const mx::array& qkv, const BidirectionalAttentionOptions& opti
                        {rows, count, d});
   };
   const int group = options.heads / options.kv_heads;
-  const mx::array q = rotate(normalize(heads(0, options.heads), options.q_norm), options.rope);
+  const mx::array q =
+      rotate(normalize_heads(heads(0, options.heads), options.q_norm), options.rope);
   const mx::array k =
-      rotate(normalize(heads(options.heads, options.kv_heads), options.k_norm), options.rope);
+      rotate(normalize_heads(heads(options.heads, options.kv_heads), options.k_norm), options.rope);
   const mx::array v = heads(options.heads + options.kv_heads, options.kv_heads);
   // [Hk, group, rows, D] against [Hk, 1, rows, D]
   const mx::array queries = mx::reshape(mx::swapaxes(q, 0, 1), {options.kv_heads, group, rows, d});

@@ -3,12 +3,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/recurrence_cpu.h"
+
 namespace espalier::kernels {
 namespace {
 
 namespace mx = mlx::core;
-
-constexpr int most_taps = 16;
 
 void check(bool holds, const char* function, const char* expected) {
   if (!holds) {

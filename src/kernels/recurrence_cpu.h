@@ -4,6 +4,8 @@ namespace espalier::kernels {
 
 /// Channels, or columns of a state, that one task takes at most.
 inline constexpr int recurrence_tile = 64;
+/// Of a causal convolution.
+inline constexpr int most_taps = 16;
 
 /// Some channels of one sequence's rows in a causal convolution.
 struct ConvolutionTask {

@@ -40,8 +40,6 @@ inline void store_lanes(float* p, int lanes, typename V::Float x) {
   }
 }
 
-inline constexpr int most_taps = 16;
-
 /// One vector of channels through all rows, the taps' inputs in a window that moves along.
 template <class V>
 inline void convolve_lanes(const ConvolutionTask& task, int channel, int lanes) {

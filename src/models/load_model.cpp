@@ -17,6 +17,7 @@
 #include "models/expert_names.h"
 #include "models/gguf_reader.h"
 #include "models/inspect.h"
+#include "models/json_file.h"
 #include "models/model.h"
 #include "models/original_layout.h"
 #include "models/registry.h"
@@ -29,21 +30,6 @@ namespace espalier::models {
 namespace {
 
 namespace mx = mlx::core;
-
-nlohmann::json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw base::LoadError(path.string() + ": cannot be opened.");
-  }
-  try {
-    return nlohmann::json::parse(file);
-  } catch (const nlohmann::json::parse_error& error) {
-    throw base::LoadError(path.string() + ": not valid JSON at byte " + std::to_string(error.byte) +
-                          ".");
-  } catch (const nlohmann::json::out_of_range&) {
-    throw base::LoadError(path.string() + ": a number in it is out of range.");
-  }
-}
 
 mx::Dtype checkpoint_dtype(const ConfigReader& config) {
   const std::string name = config.string("dtype", config.string("torch_dtype", "float32"));

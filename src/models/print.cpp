@@ -10,28 +10,28 @@
 namespace espalier::models {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
 /// With as many digits as say which f32 it is.
-json number(float value) {
+ordered_json number(float value) {
   std::array<char, 32> text;
   std::snprintf(text.data(), text.size(), "%.7g", static_cast<double>(value));
-  return json::parse(text.data());
+  return ordered_json::parse(text.data());
 }
 
-void add(json& target, const char* key, int value, int off = 0) {
+void add(ordered_json& target, const char* key, int value, int off = 0) {
   if (value != off) {
     target[key] = value;
   }
 }
 
-void add(json& target, const char* key, float value, float off) {
+void add(ordered_json& target, const char* key, float value, float off) {
   if (value != off) {
     target[key] = number(value);
   }
 }
 
-void add(json& target, const char* key, bool value) {
+void add(ordered_json& target, const char* key, bool value) {
   if (value) {
     target[key] = true;
   }
@@ -42,9 +42,9 @@ std::string_view name_of(layers::RouterRule::Score score) {
   return names.at(static_cast<std::size_t>(score));
 }
 
-json describe(const NormDescriptor& norm) {
-  json result = {{"kind", norm.kind == NormDescriptor::Kind::rms ? "rms" : "layer"},
-                 {"eps", number(norm.eps)}};
+ordered_json describe(const NormDescriptor& norm) {
+  ordered_json result = {{"kind", norm.kind == NormDescriptor::Kind::rms ? "rms" : "layer"},
+                         {"eps", number(norm.eps)}};
   add(result, "weight_offset", norm.weight_offset, 0.0F);
   add(result, "bias", norm.bias);
   if (!norm.weight) {
@@ -53,14 +53,15 @@ json describe(const NormDescriptor& norm) {
   return result;
 }
 
-void add(json& target, const char* key, const std::optional<NormDescriptor>& norm) {
+void add(ordered_json& target, const char* key, const std::optional<NormDescriptor>& norm) {
   if (norm) {
     target[key] = describe(*norm);
   }
 }
 
-json describe(const RopeDescriptor& rope) {
-  json result = {{"dims", rope.dims}, {"pairs", rope.interleaved ? "neighbours" : "halves"}};
+ordered_json describe(const RopeDescriptor& rope) {
+  ordered_json result = {{"dims", rope.dims},
+                         {"pairs", rope.interleaved ? "neighbours" : "halves"}};
   if (!rope.inv_freq.empty()) {
     result["first_frequency"] = number(rope.inv_freq.front());
     result["last_frequency"] = number(rope.inv_freq.back());
@@ -69,11 +70,11 @@ json describe(const RopeDescriptor& rope) {
   return result;
 }
 
-json describe(const AttentionDescriptor& part) {
-  json result = {{"heads", part.heads},
-                 {"kv_heads", part.kv_heads},
-                 {"head_dim", part.head_dim},
-                 {"scale", number(part.scale)}};
+ordered_json describe(const AttentionDescriptor& part) {
+  ordered_json result = {{"heads", part.heads},
+                         {"kv_heads", part.kv_heads},
+                         {"head_dim", part.head_dim},
+                         {"scale", number(part.scale)}};
   add(result, "value_dim", part.value_dim);
   add(result, "window", part.window);
   add(result, "chunk", part.chunk);
@@ -118,23 +119,23 @@ json describe(const AttentionDescriptor& part) {
   return {{"attention", std::move(result)}};
 }
 
-json describe(const LatentAttentionDescriptor& part) {
-  json result = {{"heads", part.heads},         {"query_rank", part.query_rank},
-                 {"kv_rank", part.kv_rank},     {"nope_dim", part.nope_dim},
-                 {"rope_dim", part.rope_dim},   {"value_dim", part.value_dim},
-                 {"scale", number(part.scale)}, {"rope", describe(part.rope)},
-                 {"norm", describe(part.norm)}};
+ordered_json describe(const LatentAttentionDescriptor& part) {
+  ordered_json result = {{"heads", part.heads},         {"query_rank", part.query_rank},
+                         {"kv_rank", part.kv_rank},     {"nope_dim", part.nope_dim},
+                         {"rope_dim", part.rope_dim},   {"value_dim", part.value_dim},
+                         {"scale", number(part.scale)}, {"rope", describe(part.rope)},
+                         {"norm", describe(part.norm)}};
   add(result, "bias", part.bias);
   return {{"latent_attention", std::move(result)}};
 }
 
-json describe(const RecurrentDescriptor& part) { return to_json(part); }
+ordered_json describe(const RecurrentDescriptor& part) { return to_json(part); }
 
-json describe(const EncoderAttentionDescriptor& part) {
-  json result = {{"heads", part.heads},
-                 {"kv_heads", part.kv_heads},
-                 {"head_dim", part.head_dim},
-                 {"scale", number(part.scale)}};
+ordered_json describe(const EncoderAttentionDescriptor& part) {
+  ordered_json result = {{"heads", part.heads},
+                         {"kv_heads", part.kv_heads},
+                         {"head_dim", part.head_dim},
+                         {"scale", number(part.scale)}};
   add(result, "reach", part.reach);
   add(result, "qkv_bias", part.qkv_bias);
   add(result, "output_bias", part.output_bias);
@@ -145,27 +146,27 @@ json describe(const EncoderAttentionDescriptor& part) {
   return {{"encoder_attention", std::move(result)}};
 }
 
-json describe(const ParallelMixerDescriptor& part) {
-  json result = describe(part.attention);
+ordered_json describe(const ParallelMixerDescriptor& part) {
+  ordered_json result = describe(part.attention);
   result.update(to_json(RecurrentDescriptor(part.mamba)));
   add(result, "attention_scale", part.attention_scale, 1.0F);
   add(result, "mamba_scale", part.mamba_scale, 1.0F);
   return {{"parallel_mixers", std::move(result)}};
 }
 
-json describe(const MlpDescriptor& part) {
-  json result = {{"hidden", part.hidden},
-                 {"activation", activation_name(part.activation)},
-                 {"gated", part.gated}};
+ordered_json describe(const MlpDescriptor& part) {
+  ordered_json result = {{"hidden", part.hidden},
+                         {"activation", activation_name(part.activation)},
+                         {"gated", part.gated}};
   add(result, "bias", part.bias);
   add(result, "hidden_norm", part.hidden_norm);
   add(result, "gate_scale", part.gate_scale, 1.0F);
   return {{"mlp", std::move(result)}};
 }
 
-json describe(const RouterDescriptor& router) {
+ordered_json describe(const RouterDescriptor& router) {
   const layers::RouterRule& rule = router.rule;
-  json result = {
+  ordered_json result = {
       {"experts", rule.experts}, {"chosen", rule.chosen}, {"score", name_of(rule.score)}};
   if (rule.groups > 1) {
     result["groups"] = rule.groups;
@@ -182,13 +183,13 @@ json describe(const RouterDescriptor& router) {
   return result;
 }
 
-json describe(const ExpertsDescriptor& part) {
+ordered_json describe(const ExpertsDescriptor& part) {
   constexpr std::array layouts = {"each", "stacked", "transposed"};
-  json result = {{"router", describe(part.router)},
-                 {"hidden", part.hidden},
-                 {"activation", activation_name(part.activation)},
-                 {"gated", part.gated},
-                 {"layout", layouts.at(static_cast<std::size_t>(part.layout))}};
+  ordered_json result = {{"router", describe(part.router)},
+                         {"hidden", part.hidden},
+                         {"activation", activation_name(part.activation)},
+                         {"gated", part.gated},
+                         {"layout", layouts.at(static_cast<std::size_t>(part.layout))}};
   add(result, "bias", part.bias);
   add(result, "weights_scale_input", part.weights_scale_input);
   if (part.gate_up == ExpertsDescriptor::GateUp::alternating) {
@@ -205,18 +206,18 @@ json describe(const ExpertsDescriptor& part) {
   return {{"experts", std::move(result)}};
 }
 
-json describe(const ParallelFeedForwardDescriptor& part) {
-  json result = describe(part.mlp);
+ordered_json describe(const ParallelFeedForwardDescriptor& part) {
+  ordered_json result = describe(part.mlp);
   result.update(describe(part.experts));
   result["norm"] = describe(part.norm);
   return {{"parallel_feed_forward", std::move(result)}};
 }
 
-json describe(const std::monostate&) { return json::object(); }
+ordered_json describe(const std::monostate&) { return ordered_json::object(); }
 
-json describe(const LayerDescriptor& layer) {
+ordered_json describe(const LayerDescriptor& layer) {
   const auto part = [](const auto& descriptor) { return describe(descriptor); };
-  json result = json::object();
+  ordered_json result = ordered_json::object();
   add(result, "attention_norm", layer.attention_norm);
   result.update(std::visit(part, layer.mixer));
   add(result, "attention_post_norm", layer.attention_post_norm);
@@ -249,7 +250,7 @@ std::string range(std::size_t first, std::size_t last) {
   return text;
 }
 
-void write(const json& object, int depth, std::string& text) {
+void write(const ordered_json& object, int depth, std::string& text) {
   for (const auto& [key, value] : object.items()) {
     text.append(static_cast<std::size_t>(depth) * 2, ' ').append(key).append(":");
     if (value.is_object()) {
@@ -271,11 +272,11 @@ std::string_view activation_name(layers::Activation activation) {
   return names.at(static_cast<std::size_t>(activation));
 }
 
-json to_json(const Descriptor& descriptor) {
-  json result = {{"family", descriptor.family},
-                 {"vocabulary", descriptor.vocabulary},
-                 {"width", descriptor.width},
-                 {"context", descriptor.context}};
+ordered_json to_json(const Descriptor& descriptor) {
+  ordered_json result = {{"family", descriptor.family},
+                         {"vocabulary", descriptor.vocabulary},
+                         {"width", descriptor.width},
+                         {"context", descriptor.context}};
   add(result, "embedding_width", descriptor.embedding_width);
   add(result, "embedding_scale", descriptor.embedding_scale, 1.0F);
   if (descriptor.positions) {
@@ -284,9 +285,9 @@ json to_json(const Descriptor& descriptor) {
   }
   add(result, "token_types", descriptor.token_types);
   add(result, "embedding_norm", descriptor.embedding_norm);
-  json layers = json::object();
+  ordered_json layers = ordered_json::object();
   for (std::size_t first = 0; first < descriptor.layers.size();) {
-    const json layer = describe(descriptor.layers[first]);
+    const ordered_json layer = describe(descriptor.layers[first]);
     std::size_t last = first;
     while (last + 1 < descriptor.layers.size() && describe(descriptor.layers[last + 1]) == layer) {
       ++last;
@@ -306,7 +307,7 @@ json to_json(const Descriptor& descriptor) {
   return result;
 }
 
-std::string to_text(const json& object) {
+std::string to_text(const ordered_json& object) {
   std::string text;
   write(object, 0, text);
   return text;

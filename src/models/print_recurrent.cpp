@@ -9,20 +9,22 @@
 namespace espalier::models {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
-/// Infinity is no JSON number.
-json number(float value) { return std::isfinite(value) ? json(value) : json("infinity"); }
+/// Infinity is no JSON number_or_infinity.
+ordered_json number_or_infinity(float value) {
+  return std::isfinite(value) ? ordered_json(value) : ordered_json("infinity");
+}
 
-void add(json& target, layers::Activation activation,
+void add(ordered_json& target, layers::Activation activation,
          layers::Activation usual = layers::Activation::silu) {
   if (activation != usual) {
     target["activation"] = activation_name(activation);
   }
 }
 
-json describe(const ConvolutionDescriptor& part) {
-  json result = {{"taps", part.taps}};
+ordered_json describe(const ConvolutionDescriptor& part) {
+  ordered_json result = {{"taps", part.taps}};
   if (part.bias) {
     result["bias"] = true;
   }
@@ -30,36 +32,37 @@ json describe(const ConvolutionDescriptor& part) {
   return result;
 }
 
-json describe(const MambaDescriptor& part) {
-  json result = {{"channels", part.channels},
-                 {"states", part.states},
-                 {"time_rank", part.time_rank},
-                 {"convolution", describe(part.convolution)}};
+ordered_json describe(const MambaDescriptor& part) {
+  ordered_json result = {{"channels", part.channels},
+                         {"states", part.states},
+                         {"time_rank", part.time_rank},
+                         {"convolution", describe(part.convolution)}};
   if (part.bias) {
     result["bias"] = true;
   }
   if (part.parameter_norms) {
-    result["parameter_norms"] = {{"eps", number(part.parameter_norms->eps)},
+    result["parameter_norms"] = {{"eps", number_or_infinity(part.parameter_norms->eps)},
                                  {"weights", part.parameter_norms->weights}};
   }
   return {{"mamba", std::move(result)}};
 }
 
-json describe(const Mamba2Descriptor& part) {
-  json result = {{"heads", part.heads},
-                 {"head_dim", part.head_dim},
-                 {"groups", part.groups},
-                 {"states", part.states},
-                 {"convolution", describe(part.convolution)},
-                 {"steps", {number(part.least_step), number(part.most_step)}}};
+ordered_json describe(const Mamba2Descriptor& part) {
+  ordered_json result = {
+      {"heads", part.heads},
+      {"head_dim", part.head_dim},
+      {"groups", part.groups},
+      {"states", part.states},
+      {"convolution", describe(part.convolution)},
+      {"steps", {number_or_infinity(part.least_step), number_or_infinity(part.most_step)}}};
   if (part.input_bias || part.output_bias) {
     result["bias"] = {{"input", part.input_bias}, {"output", part.output_bias}};
     if (part.input_bias_scale != 1.0F) {
-      result["bias"]["input_scale"] = number(part.input_bias_scale);
+      result["bias"]["input_scale"] = number_or_infinity(part.input_bias_scale);
     }
   }
   if (part.output_norm) {
-    result["output_norm"] = {{"eps", number(part.output_norm->eps)},
+    result["output_norm"] = {{"eps", number_or_infinity(part.output_norm->eps)},
                              {"groups", part.output_norm->groups},
                              {"before_gate", part.output_norm->before_gate}};
   }
@@ -69,13 +72,13 @@ json describe(const Mamba2Descriptor& part) {
   return {{"mamba2", std::move(result)}};
 }
 
-json describe(const GatedDeltaDescriptor& part) {
-  json result = {{"key_heads", part.key_heads},
-                 {"key_dim", part.key_dim},
-                 {"value_heads", part.value_heads},
-                 {"value_dim", part.value_dim},
-                 {"taps", part.taps},
-                 {"norm_eps", number(part.norm_eps)}};
+ordered_json describe(const GatedDeltaDescriptor& part) {
+  ordered_json result = {{"key_heads", part.key_heads},
+                         {"key_dim", part.key_dim},
+                         {"value_heads", part.value_heads},
+                         {"value_dim", part.value_dim},
+                         {"taps", part.taps},
+                         {"norm_eps", number_or_infinity(part.norm_eps)}};
   if (part.rate_scale != 1.0F) {
     result["rate_scale"] = part.rate_scale;
   }
@@ -83,38 +86,38 @@ json describe(const GatedDeltaDescriptor& part) {
   return {{"gated_delta", std::move(result)}};
 }
 
-json describe(const KimiDeltaDescriptor& part) {
-  json result = {{"heads", part.heads},
-                 {"head_dim", part.head_dim},
-                 {"taps", part.taps},
-                 {"norm_eps", number(part.norm_eps)}};
+ordered_json describe(const KimiDeltaDescriptor& part) {
+  ordered_json result = {{"heads", part.heads},
+                         {"head_dim", part.head_dim},
+                         {"taps", part.taps},
+                         {"norm_eps", number_or_infinity(part.norm_eps)}};
   add(result, part.activation);
   return {{"kimi_delta", std::move(result)}};
 }
 
-json describe(const RgLruDescriptor& part) {
-  json result = {{"channels", part.channels}, {"heads", part.heads}, {"taps", part.taps}};
+ordered_json describe(const RgLruDescriptor& part) {
+  ordered_json result = {{"channels", part.channels}, {"heads", part.heads}, {"taps", part.taps}};
   add(result, part.activation, layers::Activation::gelu_tanh);
   return {{"rg_lru", std::move(result)}};
 }
 
-json describe(const ShortConvolutionDescriptor& part) {
+ordered_json describe(const ShortConvolutionDescriptor& part) {
   return {{"short_convolution",
            {{"channels", part.channels}, {"convolution", describe(part.convolution)}}}};
 }
 
-json describe(const LightningDescriptor& part) {
-  json result = {{"heads", part.heads},
-                 {"head_dim", part.head_dim},
-                 {"first_decay_rate", number(part.decay_rates.front())},
-                 {"last_decay_rate", number(part.decay_rates.back())}};
+ordered_json describe(const LightningDescriptor& part) {
+  ordered_json result = {{"heads", part.heads},
+                         {"head_dim", part.head_dim},
+                         {"first_decay_rate", number_or_infinity(part.decay_rates.front())},
+                         {"last_decay_rate", number_or_infinity(part.decay_rates.back())}};
   add(result, part.activation);
   return {{"lightning_attention", std::move(result)}};
 }
 
 }  // namespace
 
-json to_json(const RecurrentDescriptor& part) {
+ordered_json to_json(const RecurrentDescriptor& part) {
   return std::visit([](const auto& kind) { return describe(kind); }, part);
 }
 

@@ -9,24 +9,12 @@
 
 #include "base/error.h"
 #include "models/config_reader.h"
+#include "models/json_file.h"
 
 namespace espalier::models {
 namespace {
 
 using nlohmann::json;
-
-json read_json(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw base::LoadError(path.string() + ": cannot be opened.");
-  }
-  try {
-    return json::parse(file);
-  } catch (const json::parse_error& error) {
-    throw base::LoadError(path.string() + ": not valid JSON at byte " + std::to_string(error.byte) +
-                          ".");
-  }
-}
 
 ConfigReader read_object(const std::filesystem::path& path) {
   return ConfigReader(path.string(), read_json(path));

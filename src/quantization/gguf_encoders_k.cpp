@@ -42,7 +42,7 @@ float rms(std::span<const float> values) {
   return std::sqrt(sum / static_cast<float>(values.size()));
 }
 
-struct ScaleAndMinimum {
+struct FittedRange {
   float scale = 0;
   float minimum = 0;  // subtracted; not negative
 };
@@ -60,7 +60,7 @@ struct RangeFit {
     wxx += weight * x * x;
   }
 
-  ScaleAndMinimum solve() const {
+  FittedRange solve() const {
     constexpr double rounding = 1e-9;
     const double determinant = w * wqq - wq * wq;
     // All codes are equal: nothing tells scale and minimum apart.
@@ -71,11 +71,9 @@ struct RangeFit {
     return without_minimum();
   }
 
-  ScaleAndMinimum without_minimum() const {
-    return {static_cast<float>(wqq > 0 ? wqx / wqq : 0), 0};
-  }
+  FittedRange without_minimum() const { return {static_cast<float>(wqq > 0 ? wqx / wqq : 0), 0}; }
 
-  double error(const ScaleAndMinimum& fit) const {
+  double error(const FittedRange& fit) const {
     const double s = fit.scale;
     const double m = fit.minimum;
     return wxx + s * s * wqq + m * m * w - 2 * s * wqx + 2 * m * wx - 2 * s * m * wq;
@@ -83,7 +81,7 @@ struct RangeFit {
 };
 
 /// Scale and minimum for codes 0 … `largest`.
-ScaleAndMinimum fit_range(std::span<const float> values, int largest) {
+FittedRange fit_range(std::span<const float> values, int largest) {
   constexpr int trials = 20;
   constexpr float trial_step = 0.1F;
   const auto [low_value, high_value] = std::ranges::minmax(values);
@@ -91,7 +89,7 @@ ScaleAndMinimum fit_range(std::span<const float> values, int largest) {
   const float range = high_value - low;
   if (range < smallest) return {0, -low};
   const float mean_weight = rms(values);
-  ScaleAndMinimum best;
+  FittedRange best;
   double best_error = std::numeric_limits<double>::infinity();
   for (int trial = -trials / 2; trial <= trials / 2; ++trial) {
     const float inverse =
@@ -100,7 +98,7 @@ ScaleAndMinimum fit_range(std::span<const float> values, int largest) {
     for (const float x : values) {
       sums.add(mean_weight + std::abs(x), x, nearest((x - low) * inverse, 0, largest));
     }
-    const ScaleAndMinimum fit = sums.solve();
+    const FittedRange fit = sums.solve();
     const double error = sums.error(fit);
     if (error < best_error && fit.scale > 0) {
       best_error = error;
@@ -159,8 +157,8 @@ struct RoundedScales {
 };
 
 /// The multiples of the block's scale and minimum, at most 63, near those that suit a group best.
-RoundedScales round_scales(std::span<const float> group, const ScaleAndMinimum& fit,
-                           const ScaleAndMinimum& block, int largest) {
+RoundedScales round_scales(std::span<const float> group, const FittedRange& fit,
+                           const FittedRange& block, int largest) {
   constexpr int steps = 63;
   const int middle_scale = block.scale > 0 ? nearest(fit.scale / block.scale, 0, steps) : 0;
   const int middle_minimum = block.minimum > 0 ? nearest(fit.minimum / block.minimum, 0, steps) : 0;
@@ -194,8 +192,8 @@ void encode_groups(const float* values, int largest, Block& block,
   constexpr int groups = 8;
   constexpr int size = block_size / groups;
   constexpr int scale_steps = 63;
-  std::array<ScaleAndMinimum, groups> fits;
-  ScaleAndMinimum most;
+  std::array<FittedRange, groups> fits;
+  FittedRange most;
   for (int g = 0; g < groups; ++g) {
     fits[g] = fit_range({values + g * size, size}, largest);
     most.scale = std::max(most.scale, fits[g].scale);

@@ -6,7 +6,7 @@
 namespace espalier::chat {
 namespace {
 
-constexpr std::size_t key_limit = 256;
+constexpr std::size_t longest_key = 256;
 
 /// Writes one value of Gemma's notation as JSON.
 class GemmaValue {
@@ -80,7 +80,7 @@ class GemmaValue {
     bool found = co_await in_.take(quotes_.front());
     std::string key;
     if (found) {
-      found = co_await in_.read_until(quotes_.front(), key_limit, key);
+      found = co_await in_.read_until(quotes_.front(), longest_key, key);
       co_await in_.take_space();
       if (found) found = co_await in_.take(":");
     } else {
@@ -90,7 +90,7 @@ class GemmaValue {
         co_await in_.take_space();
         if (found) found = co_await in_.take(":");
       } else {
-        found = co_await in_.read_until(":", key_limit, key);
+        found = co_await in_.read_until(":", longest_key, key);
       }
     }
     if (!found) co_return false;

@@ -11,11 +11,9 @@ namespace espalier::chat {
 namespace {
 
 constexpr std::size_t key_limit = 256;
-constexpr std::string_view cdata_open = "<![CDATA[";
-constexpr std::string_view cdata_close = "]]>";
 
 /// Whether the text between tags can be a parameter's name.
-bool is_key(std::string_view key) {
+bool is_tag_key(std::string_view key) {
   return !key.empty() && key.find_first_of("\n<>\"") == std::string_view::npos;
 }
 
@@ -95,7 +93,7 @@ class TaggedCalls : public CallSyntax {
       }
       std::string key;
       found = co_await in.read_until(form_.parameter_name_end, key_limit, key);
-      if (!found || !is_key(trim(key))) {
+      if (!found || !is_tag_key(trim(key))) {
         if (!found && in.exhausted()) co_return;
         in.rewind(place);
         co_return;

@@ -25,7 +25,7 @@ Interleaving read_interleaving(const ConfigReader& config, const std::string& pr
   return result;
 }
 
-void set_names(TensorNames& names) {
+void set_jamba_names(TensorNames& names) {
   names.final_norm = "model.final_layernorm";
   names.mlp_norm = "pre_ff_layernorm";
   names.mlp_input = {"feed_forward.gate_proj", "feed_forward.up_proj"};
@@ -43,7 +43,7 @@ Descriptor read_jamba(ConfigReader& config) {
   Descriptor decoder = dense_decoder(config);
   set_pre_norms(decoder, rms_norm(config));
   set_activation(decoder, read_activation(config, "hidden_act"));
-  set_names(decoder.names);
+  set_jamba_names(decoder.names);
   const MambaDescriptor mamba{
       .channels = config.product("mamba_expand", config.integer("mamba_expand", 2), decoder.width),
       .states = config.integer("mamba_d_state", 16),

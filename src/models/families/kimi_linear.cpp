@@ -97,7 +97,7 @@ ExpertsDescriptor read_experts(const ConfigReader& config) {
               .activation = activation}};
 }
 
-void set_names(TensorNames& names) {
+void set_kimi_names(TensorNames& names) {
   names.recurrent = "self_attn.";
   names.mlp_input = {"block_sparse_moe.gate_proj", "block_sparse_moe.up_proj"};
   names.mlp_down = "block_sparse_moe.down_proj";
@@ -122,7 +122,7 @@ Descriptor read_kimi_linear(ConfigReader& config) {
   decoder.tied_head = false;  // whatever the file says: the head is always there
   set_pre_norms(decoder, rms_norm(config));
   set_activation(decoder, recurrent_activation(config, "hidden_act"));
-  set_names(decoder.names);
+  set_kimi_names(decoder.names);
   const KimiDeltaDescriptor delta = read_mixer(config, decoder.final_norm.eps);
   const LatentAttentionDescriptor latent =
       read_latent(config, decoder.layers.front().attention().heads);
