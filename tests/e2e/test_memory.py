@@ -68,7 +68,7 @@ def test_memory_from_start_to_a_full_context(program, model, place):
     weights = Path(model).stat().st_size
     repacked = next(float(line.split()[1]) for line in metrics.splitlines()
                     if line.startswith("espalier_repacked_weight_bytes "))
-    copies = 0 if in_place else 1.2 * weights
+    copies = (0.1 if in_place else 1.2) * weights  # small tensors are copied in any case
     assert repacked == 0 if in_place else 0.9 * weights < repacked < copies
     assert in_place or loaded > weights / 2  # or it was not watched
     assert memory.peak <= copies + CONTEXT * KV_BYTES_PER_TOKEN + REST_BYTES
