@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
-BUILD = ROOT / "build"
+BUILD = ROOT / "build-tidy"
 PASSED = ROOT / ".cache" / "tidy"
 PROGRAM = str(ROOT / ".venv" / "bin" / "clang-tidy")
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
