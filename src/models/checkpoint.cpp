@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
+#include "models/json_file.h"
 
 namespace espalier::models {
 namespace {
@@ -146,20 +144,8 @@ nlohmann::json unwrap_text(nlohmann::json config) {
 }  // namespace
 
 ConfigReader open_config(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  if (!file) {
-    throw base::LoadError(path.string() + ": cannot be opened.");
-  }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  try {
-    return ConfigReader(path.string(),
-                        unwrap_text(nlohmann::json::parse(spell_out_infinity(text))));
-  } catch (const nlohmann::json::parse_error& error) {
-    throw base::LoadError(path.string() + ": not valid JSON at byte " + std::to_string(error.byte) +
-                          ".");
-  } catch (const nlohmann::json::out_of_range&) {
-    throw base::LoadError(path.string() + ": a number in it is out of range.");
-  }
+  return ConfigReader(path.string(),
+                      unwrap_text(parse_json(spell_out_infinity(read_text(path)), path)));
 }
 
 }  // namespace espalier::models
