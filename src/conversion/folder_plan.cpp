@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <filesystem>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "conversion/gguf_settings.h"
 #include "models/config_reader.h"
 #include "models/registry.h"
+#include "models/sequence_model.h"
 
 namespace espalier::conversion {
 namespace {
@@ -79,12 +81,22 @@ bool keeps_its_head(const ordered_json& config) {
   }
 }
 
-void fold_where_exact(ordered_json& config, std::vector<SourceTensor>& tensors,
-                      const std::string& path, std::vector<std::string>& notes) {
+/// Folds a rotation into all but models that give vectors: theirs would be rotated.
+void rotate(ordered_json& config, std::vector<SourceTensor>& tensors, std::uint32_t seed,
+            const std::filesystem::path& path) {
+  if (models::is_sequence_model(path)) {
+    throw LoadError(path.string() +
+                    ": a rotation cannot be folded into a model that gives vectors or scores");
+  }
+  fold_rotation(config, tensors, seed, path.string());
+}
+
+void rotate_where_exact(ordered_json& config, std::vector<SourceTensor>& tensors,
+                        const std::filesystem::path& path, std::vector<std::string>& notes) {
   ordered_json rotated_config = config;
   std::vector<SourceTensor> rotated = tensors;
   try {
-    fold_rotation(rotated_config, rotated, default_rotation_seed, path);
+    rotate(rotated_config, rotated, default_rotation_seed, path);
   } catch (const LoadError& error) {
     notes.push_back(std::string("weights are not rotated: ") + error.what());
     return;
@@ -139,9 +151,9 @@ FolderPlan prepare_folder(const Source& source, const ConvertOptions& options) {
   name_rope_as_before(config);
   std::vector<std::string> notes;
   if (options.rotation_seed) {
-    fold_rotation(config, tensors, *options.rotation_seed, source.path.string());
+    rotate(config, tensors, *options.rotation_seed, source.path);
   } else if (options.rotate_where_exact) {
-    fold_where_exact(config, tensors, source.path.string(), notes);
+    rotate_where_exact(config, tensors, source.path, notes);
   }
   if (options.dtype || from_gguf) set_dtype(config, options.dtype.value_or(StorageType::bf16));
   Plan plan = plan_folder(std::move(tensors), options, from_gguf);

@@ -225,7 +225,9 @@ mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {
 mx::array Decoder::hidden(const Batch& batch, state::KvPool& pool) const {
   std::vector<int> all(batch.tokens.size());
   std::iota(all.begin(), all.end(), 0);
-  return modules_.final_norm(run(batch, pool, all));
+  const mx::array x = run(batch, pool, all);
+  return modules_.head_input ? (*modules_.head_input)(x, {.norm = &modules_.final_norm})
+                             : modules_.final_norm(x);
 }
 
 mx::array Decoder::embed(const Batch& batch, const layers::AttentionBatch& rows) const {

@@ -81,8 +81,8 @@ class Decoder : public Model {
   std::vector<state::KvLayerShape> kv_layers() const override;
   std::vector<state::RecurrentLayerShape> recurrent_layers() const override;
   mlx::core::array forward(const Batch& batch, state::KvPool& pool) override;
-  /// The stream of all rows behind the final norm, [T, width], unevaluated; extends the states as
-  /// `forward` does. `logits_rows` are not looked at.
+  /// What the head reads of all rows, [T, width] or [T, embedding_width], unevaluated; extends the
+  /// states as `forward` does. `logits_rows` are not looked at.
   mlx::core::array hidden(const Batch& batch, state::KvPool& pool) const;
   std::size_t weight_bytes() const override;
   std::size_t packed_bytes() const override { return modules_.packed_bytes; }

@@ -230,9 +230,15 @@ Head classifier_head(const ClassifierDescriptor& classifier, layers::WeightReade
   return head;
 }
 
+/// Width of what the body gives.
+int hidden_width(const Descriptor& descriptor) {
+  return descriptor.embedding_width > 0 ? descriptor.embedding_width : descriptor.width;
+}
+
 /// Width of what the head gives.
 int dimensions_of(const Descriptor& descriptor, const EmbeddingDescriptor& embedding) {
-  return embedding.dense.empty() ? descriptor.width * static_cast<int>(embedding.pooling.size())
+  const auto vectors = static_cast<int>(embedding.pooling.size());
+  return embedding.dense.empty() ? hidden_width(descriptor) * vectors
                                  : embedding.dense.back().outputs;
 }
 
@@ -275,7 +281,7 @@ std::unique_ptr<SequenceModel> load_sequence_model(const std::filesystem::path& 
     embedding = EmbeddingDescriptor{.pooling = {Pooling::mean}};
   }
   DecoderModules modules = load_decoder(descriptor, weights, options.activations, nullptr);
-  Head head = classifier ? classifier_head(*classifier, weights, descriptor.width)
+  Head head = classifier ? classifier_head(*classifier, weights, hidden_width(descriptor))
                          : embedding_head(*embedding);
   check_all_tensors_read(descriptor, weights);
   check_trellis_contract(options.trellis, weights);

@@ -304,6 +304,10 @@ TEST_P(RotatedModel, AnswersAsBefore) {
   const auto after = arrays::open_safetensors(target / "model.safetensors");
   const std::string name = std::string(down) + ".weight";
   EXPECT_FALSE(std::ranges::equal(before->find(name)->bytes, after->find(name)->bytes));
+
+  std::ofstream(source / "modules.json") << "[]";  // as sentence-transformers marks its models
+  options.destination = folder.path() / "vectors";
+  EXPECT_THROW(convert(options), base::LoadError);
 }
 
 INSTANTIATE_TEST_SUITE_P(WithOwnAndTiedHead, RotatedModel, testing::Bool());
