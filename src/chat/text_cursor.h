@@ -19,6 +19,13 @@ inline bool is_space(char byte) {
   return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
+/// `text` without white space at its ends.
+inline std::string_view trim(std::string_view text) {
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
 /// Text that arrives in pieces, and a place in it. The tasks below wait until what has come decides
 /// their answer, so no answer depends on where the pieces were cut. Markers and sinks given to a
 /// task must outlive it. Single-threaded.

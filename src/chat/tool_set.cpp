@@ -78,12 +78,6 @@ const Json* properties(const Tool* tool) {
   return found != tool->parameters.end() && found->is_object() ? &*found : nullptr;
 }
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 std::string lower(std::string_view text) {
   std::string result(text);
   std::transform(result.begin(), result.end(), result.begin(),

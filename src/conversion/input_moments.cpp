@@ -8,6 +8,7 @@
 #include "conversion/rotation.h"
 #include "conversion/sizes.h"
 #include "conversion/tensor_stream.h"
+#include "conversion/text_parts.h"
 #include "generation/bundle.h"
 #include "kernels/kv_block.h"
 #include "layers/linear_observer.h"
@@ -25,22 +26,6 @@ constexpr std::size_t part_tokens = 128;
 constexpr std::size_t most_parts = 512;
 constexpr std::size_t parts_at_once = 8;
 constexpr std::int64_t measured_bytes = std::int64_t{1} << 30;
-
-/// Pieces of the text, evenly spread.
-std::vector<std::vector<std::int32_t>> cut_text(const std::vector<std::int32_t>& tokens) {
-  const std::size_t count = std::min(tokens.size() / part_tokens, most_parts);
-  if (count == 0) {
-    throw base::UsageError("the calibration text has " + std::to_string(tokens.size()) +
-                           " tokens; at least " + std::to_string(part_tokens) + " are needed");
-  }
-  std::vector<std::vector<std::int32_t>> parts;
-  const std::size_t stride = tokens.size() / count;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(i * stride);
-    parts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(part_tokens));
-  }
-  return parts;
-}
 
 /// Adds up the moments of the inputs of some tensors' maps.
 class MomentsObserver : public layers::LinearObserver {
@@ -131,7 +116,9 @@ InputMomentsSource::InputMomentsSource(CalibrationText text,
     : text_(std::move(text)), tensors_(std::move(tensors)) {
   attempt([&] {
     const auto bundle = generation::load_text_bundle(text_.model);
-    parts_ = cut_text(bundle.tokenizer->encode(text_.text, tokenizer::SpecialTokens::add));
+    const auto tokens = bundle.tokenizer->encode(text_.text, tokenizer::SpecialTokens::add);
+    const std::size_t parts = std::clamp<std::size_t>(tokens.size() / part_tokens, 1, most_parts);
+    parts_ = cut_text(tokens, parts, part_tokens);
   });
 }
 

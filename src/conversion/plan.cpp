@@ -26,8 +26,6 @@ using kernels::TrellisFormat;
 using quantization::MlxFormat;
 using quantization::MlxMode;
 
-constexpr std::string_view weight_suffix = ".weight";
-
 /// Parts of names of matrices that are no linear map or must not lose precision: norms, short
 /// convolutions, tables of positions, rotations, and routers by the names that families give them.
 constexpr auto never_quantized = std::to_array<std::string_view>({

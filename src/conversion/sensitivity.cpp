@@ -20,6 +20,7 @@
 #include "conversion/layout.h"
 #include "conversion/plan.h"
 #include "conversion/source.h"
+#include "conversion/text_parts.h"
 #include "generation/bundle.h"
 #include "generation/divergence.h"
 #include "kernels/kv_block.h"
@@ -81,22 +82,6 @@ std::string bits_text(double bits) {
   std::ostringstream text;
   text << bits;
   return text.str();
-}
-
-/// Parts of the text, evenly spread.
-std::vector<std::vector<TokenId>> cut_text(const std::vector<TokenId>& tokens) {
-  if (tokens.size() < sequences * sequence_tokens) {
-    throw UsageError("the calibration text has " + std::to_string(tokens.size()) +
-                     " tokens; at least " + std::to_string(sequences * sequence_tokens) +
-                     " are needed");
-  }
-  std::vector<std::vector<TokenId>> parts;
-  const std::size_t stride = tokens.size() / sequences;
-  for (std::size_t i = 0; i < sequences; ++i) {
-    const auto begin = tokens.begin() + static_cast<std::ptrdiff_t>(i * stride);
-    parts.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(sequence_tokens));
-  }
-  return parts;
 }
 
 /// Logits of every position, [rows, V].
@@ -227,7 +212,8 @@ class DamageMeter {
   DamageMeter(const Source& source, const std::string& text)
       : source_(source),
         parts_(cut_text(generation::load_text_bundle(source.path)
-                            .tokenizer->encode(text, tokenizer::SpecialTokens::add))),
+                            .tokenizer->encode(text, tokenizer::SpecialTokens::add),
+                        sequences, sequence_tokens)),
         reference_(logits_of(*models::load_model(source.path, load, source.file), parts_)) {}
 
   /// Divergence from the unchanged model, in nats a token.

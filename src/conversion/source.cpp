@@ -22,8 +22,6 @@ using base::LoadError;
 using nlohmann::ordered_json;
 using quantization::MlxFormat;
 
-constexpr std::string_view weight_suffix = ".weight";
-
 /// What `quantization` of an MLX checkpoint's config.json says, layer by layer.
 class MlxSettings {
  public:

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arrays/tensor_file.h"
@@ -13,6 +14,9 @@
 #include "quantization/stored_matrix.h"
 
 namespace espalier::conversion {
+
+/// How the names of weights end in Hugging Face's and MLX's checkpoints.
+inline constexpr std::string_view weight_suffix = ".weight";
 
 /// How the rows of a tensor are put into another order. The two halves that rotary embedding pairs
 /// lie one after the other in each head (Hugging Face), or their elements alternate (GGUF's Llama).

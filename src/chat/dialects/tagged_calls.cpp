@@ -17,12 +17,6 @@ bool is_tag_key(std::string_view key) {
   return !key.empty() && key.find_first_of("\n<>\"") == std::string_view::npos;
 }
 
-std::string_view trim(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \n\t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \n\t\r") - first + 1);
-}
-
 class TaggedCalls : public CallSyntax {
  public:
   explicit TaggedCalls(TaggedCallForm form) : form_(std::move(form)), openings_(form_.sections) {
