@@ -25,7 +25,7 @@ namespace mx = mlx::core;
 constexpr int tasks_per_worker = 6;
 
 /// Multiplications below which waking the workers and meeting them costs more than it brings.
-constexpr std::int64_t serial_products = 1 << 17;
+constexpr std::int64_t serial_score_products = 1 << 17;
 
 int first_chunk(const AttentionSpan& span, const AttentionCall& call) {
   int first = 0;
@@ -127,7 +127,7 @@ int count_workers(const AttentionBatch& batch, const AttentionCall& call, int av
     scores += std::int64_t{sequence.rows} * keys;
   }
   const int heads = call.kv_heads * call.group;
-  return scores * heads * (call.head_dim + call.value_dim) < serial_products ? 1 : available;
+  return scores * heads * (call.head_dim + call.value_dim) < serial_score_products ? 1 : available;
 }
 
 void run_plan(const Plan& plan, const AttentionCall& call, int workers) {

@@ -19,7 +19,7 @@ namespace mx = mlx::core;
 
 /// Elements that one worker normalizes at a time: some 10 microseconds' work, more than it costs to
 /// wake the others.
-constexpr int elements_at_once = 32768;
+constexpr int norm_elements_at_once = 32768;
 
 void check_norm(const mx::array& x, const RmsNorm& norm, const std::optional<mx::array>& residual) {
   if (x.ndim() != 2 ||
@@ -49,7 +49,7 @@ struct Norm {
     if (x.size() == 0) {
       return;
     }
-    const int step = std::max(1, elements_at_once / columns);
+    const int step = std::max(1, norm_elements_at_once / columns);
     base::ThreadPool& pool = base::compute_pool();
     const std::size_t scratch_floats = columns + 16;
     const auto scratch = std::make_unique_for_overwrite<float[]>(scratch_floats * pool.size());

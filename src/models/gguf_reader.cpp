@@ -13,7 +13,7 @@ namespace espalier::models {
 namespace {
 
 /// Keys without influence on what a causal decoder answers, or that tensors' shapes state too.
-constexpr std::array inert_keys = {
+constexpr std::array inert_gguf_keys = {
     "rope.scaling.finetuned",
     "vocab_size",
 };
@@ -145,7 +145,8 @@ void GgufReader::check_all_read() const {
   std::string names;
   for (const auto& [key, value] : file_->metadata().values()) {
     if (!key.starts_with(architecture_ + ".") || read_.contains(key) ||
-        std::ranges::find(inert_keys, key.substr(architecture_.size() + 1)) != inert_keys.end()) {
+        std::ranges::find(inert_gguf_keys, key.substr(architecture_.size() + 1)) !=
+            inert_gguf_keys.end()) {
       continue;
     }
     names += (names.empty() ? "'" : ", '") + key + "'";

@@ -9,7 +9,7 @@
 namespace espalier::models {
 namespace {
 
-void set_names(TensorNames& names) {
+void set_granite_names(TensorNames& names) {
   names.mlp_input = {"shared_mlp.input_linear"};
   names.mlp_down = "shared_mlp.output_linear";
   names.recurrent = "mamba.";
@@ -71,7 +71,7 @@ Descriptor read_granitemoehybrid(ConfigReader& config) {
   }
   decoder.embedding_scale = static_cast<float>(config.number("embedding_multiplier", 1));
   decoder.logit_scale = static_cast<float>(1 / config.number("logits_scaling", 1));
-  set_names(decoder.names);
+  set_granite_names(decoder.names);
   ignore_keys(config, {"output_router_logits", "router_aux_loss_coef", "intermediate_size",
                        "normalization_function", "init_method"});
   return decoder;

@@ -41,7 +41,7 @@ std::vector<bool> attending_layers(const ConfigReader& config, int layers) {
   return attends;
 }
 
-KimiDeltaDescriptor read_mixer(const ConfigReader& config, float eps) {
+KimiDeltaDescriptor read_kimi_mixer(const ConfigReader& config, float eps) {
   KimiDeltaDescriptor mixer{.heads = config.integer("linear_num_heads", 32),
                             .head_dim = config.integer("linear_head_dim", 128),
                             .taps = config.integer("linear_conv_kernel_dim", 4),
@@ -123,7 +123,7 @@ Descriptor read_kimi_linear(ConfigReader& config) {
   set_pre_norms(decoder, rms_norm(config));
   set_activation(decoder, recurrent_activation(config, "hidden_act"));
   set_kimi_names(decoder.names);
-  const KimiDeltaDescriptor delta = read_mixer(config, decoder.final_norm.eps);
+  const KimiDeltaDescriptor delta = read_kimi_mixer(config, decoder.final_norm.eps);
   const LatentAttentionDescriptor latent =
       read_latent(config, decoder.layers.front().attention().heads);
   const ExpertsDescriptor experts = read_experts(config);

@@ -34,7 +34,7 @@ std::vector<std::string> read_kinds(const ConfigReader& config) {
   return layers;
 }
 
-Mamba2Descriptor read_mixer(const ConfigReader& config, float eps) {
+Mamba2Descriptor read_nemotron_mixer(const ConfigReader& config, float eps) {
   const int groups = config.integer("n_groups", 8);
   const int heads = config.integer("mamba_num_heads", 128);
   if (groups < 1 || heads % groups != 0) {
@@ -115,7 +115,7 @@ Descriptor read_nemotron_h(ConfigReader& config) {
   decoder.final_norm = rms_norm(config, "layer_norm_epsilon");
   config.ignore("attention_bias");  // there are none, whatever the file says
   decoder.tied_head = false;
-  const Mamba2Descriptor mamba = read_mixer(config, decoder.final_norm.eps);
+  const Mamba2Descriptor mamba = read_nemotron_mixer(config, decoder.final_norm.eps);
   const MlpDescriptor mlp{.hidden = config.integer("intermediate_size"),
                           .activation = read_activation(config, "mlp_hidden_act"),
                           .gated = false,

@@ -10,7 +10,7 @@
 namespace espalier::models {
 namespace {
 
-void set_names(TensorNames& names) {
+void set_recurrent_gemma_names(TensorNames& names) {
   names.final_norm = "model.final_norm";
   names.attention_norm = "temporal_pre_norm";
   names.mlp_norm = "channel_pre_norm";
@@ -36,7 +36,7 @@ Descriptor read_recurrent_gemma(ConfigReader& config) {
   set_rope(decoder, read_rope(config));
   set_activation(decoder, read_activation(config, "hidden_activation"));
   set_mlp_bias(decoder, true);
-  set_names(decoder.names);
+  set_recurrent_gemma_names(decoder.names);
   const int width = config.integer("lru_width", decoder.width);
   const int heads = decoder.layers.front().attention().heads;
   if (width % heads != 0) {

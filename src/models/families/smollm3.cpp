@@ -6,7 +6,7 @@
 namespace espalier::models {
 namespace {
 
-constexpr int no_rope_interval = 4;  // each fourth layer has no positions
+constexpr int smollm3_no_rope_interval = 4;  // each fourth layer has no positions
 
 bool lacks_rope(std::size_t layer, int interval) {
   return (layer + 1) % static_cast<std::size_t>(interval) == 0;
@@ -20,7 +20,7 @@ Descriptor read_smollm3(ConfigReader& config) {
   const bool slides = config.boolean("use_sliding_window", false);
   const int window = config.integer("sliding_window", 0);
   Descriptor decoder = read_llama(config);
-  const int interval = config.integer("no_rope_layer_interval", no_rope_interval);
+  const int interval = config.integer("no_rope_layer_interval", smollm3_no_rope_interval);
   const std::vector<int> with_rope = config.integers("no_rope_layers");
   if (!with_rope.empty() && with_rope.size() != decoder.layers.size()) {
     config.fail("no_rope_layers", "has another number of entries than there are layers");
@@ -43,7 +43,7 @@ Descriptor read_smollm3(ConfigReader& config) {
 Descriptor read_smollm3(const GgufReader& file) {
   Descriptor decoder = read_llama(file);
   for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
-    if (lacks_rope(i, no_rope_interval)) {
+    if (lacks_rope(i, smollm3_no_rope_interval)) {
       decoder.layers[i].attention().rope.reset();
     }
   }

@@ -72,7 +72,7 @@ Json read_arguments(const Parameter& arguments) {
   return text;
 }
 
-Json read_function(const Parameter& function) {
+Json read_called_function(const Parameter& function) {
   Json result = Json::object();
   for (const auto& [key, value] : function.members()) {
     if (key == "name") {
@@ -96,7 +96,7 @@ Json read_tool_calls(const Parameter& calls) {
       if (key == "id" || key == "type") {
         read[key] = value.string();
       } else if (key == "function") {
-        read["function"] = read_function(value);
+        read["function"] = read_called_function(value);
       } else if (key == "index") {
         value.integer(0, 1 << 20);  // a client's copy of a streamed call; the order says it again
       } else {
@@ -111,7 +111,7 @@ Json read_tool_calls(const Parameter& calls) {
 
 /// The older form of one tool call.
 Json read_function_call(const Parameter& function) {
-  return Json::array({{{"type", "function"}, {"function", read_function(function)}}});
+  return Json::array({{{"type", "function"}, {"function", read_called_function(function)}}});
 }
 
 bool is_reasoning(std::string_view key) {

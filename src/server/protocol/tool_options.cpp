@@ -6,7 +6,7 @@ namespace espalier::server::protocol {
 namespace {
 
 /// One function with its name, description and schema.
-Json read_function(const Parameter& function) {
+Json read_tool_function(const Parameter& function) {
   Json result = Json::object();
   for (const auto& [key, value] : function.members()) {
     if (key == "name") {
@@ -28,7 +28,7 @@ Json read_function(const Parameter& function) {
 }
 
 void add_function(const Parameter& function, ToolOptions& options) {
-  Json read = read_function(function);
+  Json read = read_tool_function(function);
   for (const Json& tool : options.tools) {
     if (tool["function"]["name"] == read["name"]) {
       function.refuse("has the name of another function");
