@@ -1,7 +1,14 @@
-# What most sources of a target include, compiled once for it: MLX's headers alone take as long as
-# the rest of a small source. Sources for one instruction set have flags of their own and skip it.
-function(espalier_precompile target)
-  target_precompile_headers(${target} PRIVATE ${ARGN})
+# espalier_precompile(<target> <kind> <header>...): what most sources of such targets include,
+# compiled once by the first of them: MLX's headers alone take as long as the rest of a small source.
+# Sources for one instruction set have flags of their own and skip it.
+function(espalier_precompile target kind)
+  get_property(first GLOBAL PROPERTY espalier_precompiled_${kind})
+  if(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  else()
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+    set_property(GLOBAL PROPERTY espalier_precompiled_${kind} ${target})
+  endif()
   # Without this option GCC's preprocessor, and so ccache, would not see the precompiled header.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endfunction()
@@ -32,7 +39,7 @@ function(espalier_library folder)
     add_library(${name} STATIC ${sources})
     set(scope PUBLIC)
     if("espalier::mlx" IN_LIST arg_DEPENDS)
-      espalier_precompile(${name} <mlx/mlx.h>)
+      espalier_precompile(${name} arrays <mlx/mlx.h>)
     endif()
     foreach(source IN LISTS sources)
       if(source MATCHES "_avx2\\.cpp$")
@@ -88,7 +95,13 @@ function(espalier_tests folder)
     string(REPLACE "/" "_" target "espalier_${dependency}")
     target_link_libraries(${name} PRIVATE ${target})
   endforeach()
-  espalier_precompile(${name} <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+  set(headers <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+  get_target_property(linked ${library} LINK_LIBRARIES)
+  if("espalier::mlx" IN_LIST linked)
+    espalier_precompile(${name} array_tests ${headers} <mlx/mlx.h>)
+  else()
+    espalier_precompile(${name} tests ${headers})
+  endif()
   # Each has helpers of its own in its unnamed namespace.
   set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
   # Their time goes into what they test; -O3 would only take theirs to compile.
