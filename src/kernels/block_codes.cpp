@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "arrays/gguf_blocks.h"
+#include "kernels/band_packing.h"
 #include "kernels/gguf_block_readers.h"
 
 namespace espalier::kernels {
@@ -200,41 +201,59 @@ void read(const BlockIQ4_XS& block, int index, BlockCodes& result) {
 
 namespace {
 
-/// Reads blocks of a row where they lie, since copying a whole one costs more than what is read of
-/// it, unless the file put them at an odd address.
-template <class Block>
-void read_from_row(const std::uint8_t* row, int first, int count, int blocks, BlockCodes* codes) {
-  for (int i = 0; i < count; ++i) {
-    const int index = first + i;
-    const std::uint8_t* bytes = row + static_cast<std::ptrdiff_t>(index / blocks) * sizeof(Block);
+/// Calls `use(block, index)` for blocks (of 32 weights) first .. first + count of a row, where they
+/// lie, since copying a whole one costs more than what is read of it, unless the file put them at
+/// an odd address. One of GGUF's has `blocks` of them, of which it is number `index`.
+template <class Block, class Use>
+void for_blocks(const std::uint8_t* row, int first, int count, int blocks, const Use& use) {
+  for (int i = first; i < first + count; ++i) {
+    const std::uint8_t* bytes = row + static_cast<std::ptrdiff_t>(i / blocks) * sizeof(Block);
     if (reinterpret_cast<std::uintptr_t>(bytes) % alignof(Block) == 0) {
-      read(*reinterpret_cast<const Block*>(bytes), index % blocks, codes[i]);
+      use(*reinterpret_cast<const Block*>(bytes), i % blocks);
     } else {
       Block block;
       std::memcpy(&block, bytes, sizeof block);
-      read(block, index % blocks, codes[i]);
+      use(block, i % blocks);
     }
   }
 }
 
-/// What a type is packed as, and by what function.
+template <class Block>
+void read_from_row(const std::uint8_t* row, int first, int count, int blocks, BlockCodes* codes) {
+  for_blocks<Block>(row, first, count, blocks,
+                    [&](const Block& block, int index) { read(block, index, *codes++); });
+}
+
+/// Flattened, so that codes stay in registers between their reader and the band.
+template <class Block, class Format, int blocks>
+[[gnu::flatten]] void pack_row(const std::uint8_t* row, int first, int count, int lane,
+                               std::uint8_t* band) {
+  for_blocks<Block>(row, first, count, blocks, [&](const Block& block, int index) {
+    BlockCodes codes;
+    read(block, index, codes);
+    pack_block<Format>(codes, Format::header, first++, lane, band);
+  });
+}
+
+/// What a type is packed as, and by what functions.
 struct GgufPacking {
   StorageType storage;
   BandType band;
   void (*read)(const std::uint8_t* row, int first, int count, int blocks, BlockCodes* codes);
+  RowPacker pack = nullptr;  // of the types most used
 };
 
 constexpr GgufPacking packings[] = {
-    {StorageType::q4_0, BandType::q4_0, read_from_row<BlockQ4_0>},
-    {StorageType::q4_1, BandType::q4_1, read_from_row<BlockQ4_1>},
-    {StorageType::q5_0, BandType::q5_0, read_from_row<BlockQ5_0>},
-    {StorageType::q5_1, BandType::q5_1, read_from_row<BlockQ5_1>},
-    {StorageType::q8_0, BandType::q8_0, read_from_row<BlockQ8_0>},
-    {StorageType::q2_k, BandType::q2_k, read_from_row<BlockQ2_K>},
-    {StorageType::q3_k, BandType::q3_k, read_from_row<BlockQ3_K>},
-    {StorageType::q4_k, BandType::q4_k, read_from_row<BlockQ4_K>},
-    {StorageType::q5_k, BandType::q5_k, read_from_row<BlockQ5_K>},
-    {StorageType::q6_k, BandType::q6_k, read_from_row<BlockQ6_K>},
+    {StorageType::q4_0, BandType::q4_0, read_from_row<BlockQ4_0>, pack_row<BlockQ4_0, BandQ4_0, 1>},
+    {StorageType::q4_1, BandType::q4_1, read_from_row<BlockQ4_1>, pack_row<BlockQ4_1, BandQ4_1, 1>},
+    {StorageType::q5_0, BandType::q5_0, read_from_row<BlockQ5_0>, pack_row<BlockQ5_0, BandQ5_0, 1>},
+    {StorageType::q5_1, BandType::q5_1, read_from_row<BlockQ5_1>, pack_row<BlockQ5_1, BandQ5_1, 1>},
+    {StorageType::q8_0, BandType::q8_0, read_from_row<BlockQ8_0>, pack_row<BlockQ8_0, BandQ8_0, 1>},
+    {StorageType::q2_k, BandType::q2_k, read_from_row<BlockQ2_K>, pack_row<BlockQ2_K, BandQ2K, 8>},
+    {StorageType::q3_k, BandType::q3_k, read_from_row<BlockQ3_K>, pack_row<BlockQ3_K, BandQ3K, 8>},
+    {StorageType::q4_k, BandType::q4_k, read_from_row<BlockQ4_K>, pack_row<BlockQ4_K, BandQ4K, 8>},
+    {StorageType::q5_k, BandType::q5_k, read_from_row<BlockQ5_K>, pack_row<BlockQ5_K, BandQ5K, 8>},
+    {StorageType::q6_k, BandType::q6_k, read_from_row<BlockQ6_K>, pack_row<BlockQ6_K, BandQ6K, 8>},
     {StorageType::q8_k, BandType::int8, read_from_row<BlockQ8_K>},
     {StorageType::iq1_s, BandType::iq1, read_from_row<BlockIQ1_S>},
     {StorageType::iq1_m, BandType::iq1, read_from_row<BlockIQ1_M>},
@@ -275,5 +294,7 @@ void read_gguf_blocks(StorageType type, const std::uint8_t* row, int first, int 
   const int blocks = storage_traits(type).elements / block_inputs;
   find_packing(type)->read(row, first, count, blocks, codes);
 }
+
+RowPacker gguf_row_packer(StorageType type) { return find_packing(type)->pack; }
 
 }  // namespace espalier::kernels

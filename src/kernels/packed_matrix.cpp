@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "base/tile_counter.h"
+#include "kernels/band_packing.h"
 #include "kernels/block_codes.h"
 #include "kernels/huge_pages.h"
 
@@ -40,77 +41,16 @@ void pack_plain_row(const std::uint8_t* source, int first, int count, int lane,
   }
 }
 
-void store_word(std::uint8_t* target, std::uint64_t word) {
-  const auto bytes = static_cast<std::uint32_t>(word);
-  std::memcpy(target, &bytes, sizeof bytes);
-}
-
-/// Writes the codes of 32 inputs, one in each byte of `codes`, into a lane. Eight at a time, those
-/// of one group in the lower and of the next in the upper half of a word.
-template <class Format>
-void pack_codes(const std::uint8_t* codes, std::uint8_t* low) {
-  std::uint32_t pairs[2] = {};   // of low bits
-  std::uint32_t planes[2] = {};  // of high bits
-  constexpr std::uint64_t low_mask = 0x0101010101010101ULL * ((1 << Format::low_bits) - 1);
-  constexpr std::uint64_t high_mask = 0x0101010101010101ULL * ((1 << Format::high_bits) - 1);
-  for (int pair = 0; pair < block_inputs / 8; ++pair) {
-    std::uint64_t word;
-    std::memcpy(&word, codes + pair * 8, sizeof word);
-    const std::uint64_t bits = word & low_mask;
-    if constexpr (Format::low_bits == 8) {
-      store_word(low + 2 * pair * group_bytes, word);
-      store_word(low + (2 * pair + 1) * group_bytes, word >> 32);
-    } else if constexpr (Format::low_bits == 4) {
-      store_word(low + pair * group_bytes, bits | bits >> 28);
-    } else {
-      pairs[pair / 2] |= static_cast<std::uint32_t>((bits | bits >> 30) << (pair % 2 * 4));
-    }
-    const std::uint64_t high = word >> Format::low_bits % 8 & high_mask;
-    if constexpr (Format::high_bits == 1) {
-      planes[0] |= static_cast<std::uint32_t>((high | high >> 31) << (2 * pair));
-    } else if constexpr (Format::high_bits == 2) {
-      planes[pair / 2] |= static_cast<std::uint32_t>((high | high >> 30) << (pair % 2 * 4));
-    }
-  }
-  if constexpr (Format::low_bits == 2) {
-    store_word(low, pairs[0]);
-    store_word(low + group_bytes, pairs[1]);
-  }
-  for (int plane = 0; plane < Format::high_bits; ++plane) {
-    store_word(low + low_bytes<Format> + plane * group_bytes, planes[plane]);
-  }
-}
-
-/// Writes one quantization block into its lane.
-template <class Format>
-void pack_block(const BlockCodes& source, const HeaderLayout& layout, int lane,
-                std::uint8_t* header, std::uint8_t* block) {
-  const int size = scale_bytes(layout.scale);
-  std::memcpy(header + lane * size, source.scale, size);
-  if (layout.minimum) {
-    std::memcpy(header + (band_rows + lane) * size, source.minimum, size);
-  }
-  if constexpr (Format::sub_scales != SubScales::none) {
-    block[lane] = source.sub_scales[0];
-    block[band_rows + lane] = source.sub_scales[1];
-  }
-  pack_codes<Format>(source.codes, block + sub_scale_bytes<Format> + lane * 4);
-}
-
 /// Packs blocks first .. first + count of a row.
 template <class Format>
 void pack_quantized_row(const BlockReader& read, const HeaderLayout& header_layout, int row,
                         int first, int count, std::uint8_t* band) {
   // Constant where the format says so: this runs for every 32 weights of a model.
   const HeaderLayout layout = Format::fixed_header ? Format::header : header_layout;
-  const std::int64_t stride = layout.bytes() + std::int64_t{layout.blocks} * block_bytes<Format>;
   BlockCodes codes[piece_inputs / block_inputs];
   read(row, first, count, codes);
   for (int i = 0; i < count; ++i) {
-    const int index = first + i;
-    std::uint8_t* header = band + index / layout.blocks * stride;
-    std::uint8_t* block = header + layout.bytes() + index % layout.blocks * block_bytes<Format>;
-    pack_block<Format>(codes[i], layout, row % band_rows, header, block);
+    pack_block<Format>(codes[i], layout, first + i, row % band_rows, band);
   }
 }
 
@@ -312,6 +252,14 @@ PackedMatrix pack(const arrays::TensorView& weight, const std::vector<int>& indi
   }
   if (layout.type == BandType::bf16) {
     return pack_plain<Bfloat16>(rows, columns, layout.type, std::move(owner));
+  }
+  if (const RowPacker pack_row = gguf_row_packer(weight.type)) {
+    return pack_bands(
+        BandMatrix(layout, rows.count(), columns),
+        [pack_row, rows](int row, int first, int count, std::uint8_t* band) {
+          pack_row(rows[row], first / block_inputs, count / block_inputs, row % band_rows, band);
+        },
+        std::move(owner));
   }
   return pack_blocks(
       layout, rows.count(), columns,
