@@ -1,7 +1,13 @@
 #include "arrays/gguf.h"
 
+#include <array>
 #include <cstdio>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <utility>
+
+#include <sys/stat.h>
 
 #include "arrays/gguf_header.h"
 #include "arrays/tensor_index.h"
@@ -103,15 +109,41 @@ class MappedGguf : public GgufFile {
   std::vector<std::shared_ptr<const base::MappedFile>> files_;
 };
 
+/// Which file it is and which state of it, by what the system says of it.
+using FileState = std::array<std::int64_t, 5>;
+
+std::optional<FileState> file_state(const fs::path& path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return FileState{static_cast<std::int64_t>(status.st_dev),
+                   static_cast<std::int64_t>(status.st_ino), status.st_size, status.st_mtim.tv_sec,
+                   status.st_mtim.tv_nsec};
+}
+
+/// The file that somebody has open already, else a new one: tokenizer and weights are read at the
+/// same time, and parsing a vocabulary is a tenth of a small model's start.
+std::shared_ptr<const GgufFile> open_shared(const fs::path& path) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, FileState>, std::weak_ptr<const GgufFile>> open_files;
+  const auto state = file_state(path);
+  if (!state) return std::make_shared<MappedGguf>(path);  // says what is wrong
+  const std::lock_guard lock(mutex);
+  std::erase_if(open_files, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = open_files[{path.string(), *state}];
+  auto file = known.lock();
+  if (!file) {
+    file = std::make_shared<MappedGguf>(path);
+    known = file;
+  }
+  return file;
+}
+
 }  // namespace
 
 std::shared_ptr<const GgufFile> GgufFile::open(const fs::path& path) {
   const auto name = parse_split_name(path.filename().string());
   // Any part stands for the whole model.
-  if (name && name->count > 1) {
-    return std::make_shared<MappedGguf>(path.parent_path() / name->part(1));
-  }
-  return std::make_shared<MappedGguf>(path);
+  return open_shared(name && name->count > 1 ? path.parent_path() / name->part(1) : path);
 }
 
 }  // namespace espalier::arrays

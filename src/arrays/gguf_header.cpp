@@ -125,7 +125,10 @@ std::vector<bool> read_booleans(Reader& reader, const char* what) {
 std::vector<std::string> read_strings(Reader& reader, const char* what) {
   const std::uint64_t count = reader.count(sizeof(std::uint64_t), what);
   std::vector<std::string> values;
-  // Grows by what was really read: the shortest string takes eight bytes, four times that here.
+  // Beyond this it grows by what was really read: the shortest string takes eight bytes, four times
+  // that here.
+  constexpr std::uint64_t most_reserved = 1U << 18U;
+  values.reserve(std::min(count, most_reserved));
   for (std::uint64_t i = 0; i < count; ++i) values.push_back(reader.string(what));
   values.shrink_to_fit();
   return values;

@@ -40,6 +40,16 @@ void load_text(server::protocol::ServedModel& served, const std::filesystem::pat
   server::protocol::set_template(served, std::move(variants), source);
 }
 
+void load_weights(server::protocol::ServedModel& served, const std::filesystem::path& path,
+                  const generation::EngineOptions& options) {
+  if (generation::Embedder::holds(path)) {
+    served.embedder = generation::Embedder::load(path, options);
+    served.engine = generation::refuse_generation(served.embedder->info().model);
+  } else {
+    served.engine = generation::Engine::load(path, options);
+  }
+}
+
 }  // namespace
 
 void add_model_options(CLI::App& verb, ModelOptions& options, bool model_required) {
@@ -97,15 +107,15 @@ std::shared_ptr<const server::protocol::ServedModel> load_served_model(
   served->names = {model.path.filename().string(), model.path.stem().string()};
   if (!model.repo_id.empty()) served->names.push_back(model.repo_id);
   served->created = unix_time();
-  // Both take their time and neither needs the other.
-  auto text = std::async(std::launch::async, [&] { load_text(*served, model.path, options); });
-  if (generation::Embedder::holds(model.path)) {
-    served->embedder = generation::Embedder::load(model.path, options.engine);
-    served->engine = generation::refuse_generation(served->embedder->info().model);
-  } else {
-    served->engine = generation::Engine::load(model.path, options.engine);
-  }
-  text.get();
+  // Both take their time and neither needs the other. A tokenizer is many small pieces of memory,
+  // which the first thread's heap gives fastest.
+  auto weights =
+      std::async(std::launch::async, [&] { load_weights(*served, model.path, options.engine); });
+  std::packaged_task<void()> text([&] { load_text(*served, model.path, options); });
+  std::future<void> text_outcome = text.get_future();
+  text();
+  weights.get();
+  text_outcome.get();
   served->grammars = grammar::make_compiler(
       served->text.tokenizer, served->engine->info().vocabulary, served->text.end_tokens);
   return served;

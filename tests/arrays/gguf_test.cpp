@@ -100,6 +100,15 @@ TEST_F(GgufTest, GettersNameTheKeyOfAnotherType) {
   }
 }
 
+TEST_F(GgufTest, IsOpenOnceUntilItChanges) {
+  const auto first = open(GgufBuilder().text("name", "first").build());
+  const auto again = GgufFile::open(folder_.path() / "model.gguf");
+  EXPECT_EQ(first, again);
+  const auto second = open(GgufBuilder().text("name", std::string(200, 'x')).build());
+  EXPECT_NE(first, second);
+  EXPECT_EQ(second->metadata().string("name"), std::string(200, 'x'));
+}
+
 TEST_F(GgufTest, TensorsHaveOutermostDimensionFirst) {
   const std::string data = std::string(64, 'a') + std::string(36, 'b');
   const auto file = open(GgufBuilder()
