@@ -72,7 +72,7 @@ struct Pipeline {
 }
 
 impl Vocabulary {
-    pub fn build(&self) -> Result<TextTokenizer, TextError> {
+    pub fn build(mut self) -> Result<TextTokenizer, TextError> {
         self.check()?;
         let (model, pipeline) = match self.model.as_str() {
             "gemma4" => self.metaspace_bpe()?,
@@ -137,7 +137,7 @@ impl Vocabulary {
         Ok(())
     }
 
-    fn byte_level_bpe(&self) -> Result<(ModelWrapper, Pipeline), TextError> {
+    fn byte_level_bpe(&mut self) -> Result<(ModelWrapper, Pipeline), TextError> {
         let name = match self.pre.as_str() {
             "" | "default" => "gpt-2",
             name => name,
@@ -147,8 +147,9 @@ impl Vocabulary {
                 "tokenizer.ggml.pre is {name:?}, a pre-tokenizer that is not known"
             ))
         })?;
+        let merges = std::mem::take(&mut self.merges);
         let model = BPE::builder()
-            .vocab_and_merges(self.ids_by_token(), self.merges.clone())
+            .vocab_and_merges(self.ids_by_token(), merges)
             .ignore_merges(rules.ignore_merges || self.whole_words)
             .build()?;
         let normalizer = if rules.normalize_nfc {
@@ -178,9 +179,10 @@ impl Vocabulary {
     }
 
     /// Spaces written as U+2581, whole characters, and merges of the file's own.
-    fn metaspace_bpe(&self) -> Result<(ModelWrapper, Pipeline), TextError> {
+    fn metaspace_bpe(&mut self) -> Result<(ModelWrapper, Pipeline), TextError> {
+        let merges = std::mem::take(&mut self.merges);
         let mut builder = BPE::builder()
-            .vocab_and_merges(self.ids_by_token(), self.merges.clone())
+            .vocab_and_merges(self.ids_by_token(), merges)
             .byte_fallback(self.has_bytes())
             .fuse_unk(true);
         if let Some(unknown) = self.unknown_piece() {

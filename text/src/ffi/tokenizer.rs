@@ -82,10 +82,10 @@ pub unsafe extern "C" fn espalier_text_tokenizer_from_gguf(
 }
 
 unsafe fn read_vocabulary(raw: &RawGgufVocabulary) -> Result<Vocabulary, TextError> {
-    let merges = strings(raw.merges, raw.merge_count)?
-        .iter()
-        .map(|merge| split_merge(merge))
-        .collect::<Result<_, _>>()?;
+    let mut merges = Vec::with_capacity(raw.merge_count);
+    for merge in slice(raw.merges, raw.merge_count) {
+        merges.push(split_merge(merge.as_str()?)?);
+    }
     Ok(Vocabulary {
         model: raw.model.as_str()?.to_owned(),
         pre: raw.pre.as_str()?.to_owned(),
@@ -109,8 +109,11 @@ unsafe fn read_vocabulary(raw: &RawGgufVocabulary) -> Result<Vocabulary, TextErr
 /// At the first space that is not the left part itself.
 fn split_merge(merge: &str) -> Result<(String, String), TextError> {
     let first = merge.chars().next().map_or(0, char::len_utf8);
-    match merge[first..].split_once(' ') {
-        Some((left, right)) => Ok((format!("{}{left}", &merge[..first]), right.to_owned())),
+    match merge[first..].find(' ') {
+        Some(length) => {
+            let (left, right) = merge.split_at(first + length);
+            Ok((left.to_owned(), right[1..].to_owned()))
+        }
         None => Err(TextError::failed(format!(
             "tokenizer.ggml.merges has {merge:?}"
         ))),
@@ -118,10 +121,11 @@ fn split_merge(merge: &str) -> Result<(String, String), TextError> {
 }
 
 unsafe fn strings(data: *const Bytes, count: usize) -> Result<Vec<String>, TextError> {
-    slice(data, count)
-        .iter()
-        .map(|bytes| bytes.as_str().map(str::to_owned))
-        .collect()
+    let mut texts = Vec::with_capacity(count);
+    for bytes in slice(data, count) {
+        texts.push(bytes.as_str()?.to_owned());
+    }
+    Ok(texts)
 }
 
 fn flag(value: i32) -> Option<bool> {
