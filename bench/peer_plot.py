@@ -22,15 +22,18 @@ def bars(cases: list[dict], top: int, scale: float) -> list[str]:
 
 def plot(record: dict) -> str:
     """The record as SVG. The dashed line is the peer's own speed."""
-    ratios = [case["ratio"] for model in record["models"] for case in model["cases"]]
+    models = [(model["model"], [case for case in model["cases"] if case["ratio"]])
+              for model in record["models"]]  # where both sides were measured
+    models = [(name, cases) for name, cases in models if cases]
+    ratios = [case["ratio"] for _, cases in models for case in cases]
     scale = WIDTH / max([1, *ratios])
     title = f"Espalier / llama.cpp, {record['threads']} threads, {record['processor']}"
     shapes = [f'<text x="12" y="22" font-weight="bold">{html.escape(title)}</text>']
     top = TOP
-    for model in record["models"]:
-        shapes.append(f'<text x="12" y="{top - 8}">{html.escape(model["model"])}</text>')
-        shapes += bars(model["cases"], top, scale)
-        top += len(model["cases"]) * ROW + TOP - 14
+    for name, cases in models:
+        shapes.append(f'<text x="12" y="{top - 8}">{html.escape(name)}</text>')
+        shapes += bars(cases, top, scale)
+        top += len(cases) * ROW + TOP - 14
     line = LEFT + scale
     shapes.append(f'<line x1="{line:.1f}" y1="36" x2="{line:.1f}" y2="{top - 30}" stroke="#444" '
                   'stroke-dasharray="4 3"/>')

@@ -24,6 +24,7 @@ LIMITS = ROOT / "build" / "bench" / "machine_limits"
 CLIENTS = 8
 SERVER_CONTEXT = 2048
 BUSY_LIMIT_S = 120
+MLX_FORMATS = {"MLX-4bit": 4, "MLX-8bit": 8}
 
 
 @dataclass
@@ -37,6 +38,9 @@ class Case:
     samples: dict[str, list[float]] = field(default_factory=lambda: {"ours": [], "peer": []})
 
     def ratio(self) -> float:
+        """0 where only one side was measured."""
+        if not all(self.samples.values()):
+            return 0.0
         ours, peer = (statistics.median(self.samples[who]) for who in ("ours", "peer"))
         return (peer / ours if self.lower_is_better else ours / peer) if ours and peer else 0.0
 
@@ -51,6 +55,8 @@ class Programs:
 
     def __init__(self, binaries: Path, options: argparse.Namespace, model: str):
         self.binaries, self.options, self.model = binaries, options, model
+        # A folder with a checkpoint is nothing that the peer reads.
+        self.sides = ("ours",) if Path(model).is_dir() else ("peer", "ours")
 
     def bench(self, who: str, prompt: int, gen: int, depth: int, limit_s: float | None = None):
         """Tokens per second of a prefill (gen 0) or of decoding (prompt 0)."""
@@ -87,10 +93,10 @@ def busy_loops(count: int):
             loop.wait()
 
 
-def in_turns(case: Case, pairs: int, measure) -> Case:
+def in_turns(case: Case, pairs: int, measure, sides: tuple[str, ...] = ("peer", "ours")) -> Case:
     """Fills the case by calling measure(who) for the peer and for us, `pairs` times each."""
     for pair in range(pairs):
-        for who in ("peer", "ours"):
+        for who in sides:
             print(f"\r\033[K  {case.name}: {pair + 1} of {pairs}, {who}", end="", file=sys.stderr)
             case.samples[who].append(measure(who))
     print("\r\033[K", end="", file=sys.stderr)
@@ -111,7 +117,8 @@ def bench_cases(programs: Programs, options: argparse.Namespace) -> list[Case]:
         pairs = 1 if options.quick and depth > 2048 else options.pairs
         sizes = (prompt, count, depth)
         cases.append(in_turns(Case(name), pairs,
-                              lambda who, sizes=sizes: programs.bench(who, *sizes)))
+                              lambda who, sizes=sizes: programs.bench(who, *sizes),
+                              programs.sides))
     return cases
 
 
@@ -214,29 +221,42 @@ def measure_model(binaries: Path, options: argparse.Namespace, model: str, limit
     if options.text:
         cases.append(perplexity_case(programs, options.text))
     shares = limit_shares(model, cases, limits)
-    print(f"\n{busy_share(cases)} Our decoding reads {shares['bandwidth']:.0%} of the bytes that "
-          f"the machine can, our prefill does {shares['int8']:.0%} of its int8 operations.")
+    print(f"\n{busy_share(cases)} {describe_shares(shares)}")
     return record_of(Path(model), cases) | {"shares": shares}
 
 
+def describe_shares(shares: dict[str, float]) -> str:
+    return (f"Our decoding reads {shares['bandwidth']:.0%} of the bytes that the machine can, our "
+            f"prefill does {shares['int8']:.0%} of its int8 operations.")
+
+
 def record_of(model: Path, cases: list[Case]) -> dict:
-    return {"model": model.name, "bytes": model.stat().st_size,
+    files = [model] if model.is_file() else [file for file in model.iterdir() if file.is_file()]
+    return {"model": model.name, "bytes": sum(file.stat().st_size for file in files),
             "cases": [{"name": case.name, "unit": case.unit, "samples": case.samples,
                        "ratio": case.ratio()} for case in cases]}
 
 
-def measure_formats(binaries: Path, options: argparse.Namespace) -> list[dict]:
-    """Prefill and decoding alone, on each model in each of the wanted GGUF types."""
+def measure_formats(binaries: Path, options: argparse.Namespace, limits: dict) -> list[dict]:
+    """Prefill and decoding alone, on each model in each of the wanted types."""
     models = []
     for model in options.model:
         for name in options.formats.split(","):
             with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / f"{Path(model).stem}-as-{name}.gguf"
-                run([OURS, "convert", "--model", model, "--output", path, "--gguf", name])
+                path = Path(folder) / f"{Path(model).stem}-as-{name}"
+                if name in MLX_FORMATS:
+                    how = ["--quantize", "affine", "--bits", MLX_FORMATS[name]]
+                else:
+                    path = path.with_name(path.name + ".gguf")
+                    how = ["--gguf", name]
+                run([OURS, "convert", "--model", model, "--output", path, *how])
                 programs = Programs(binaries, options, str(path))
                 print(f"\n{path.name}\n\n| Case | Espalier | llama.cpp | Ratio |\n"
                       "|---|---|---|---|", flush=True)
-                models.append(record_of(path, bench_cases(programs, options)))
+                cases = bench_cases(programs, options)
+                shares = limit_shares(str(path), cases, limits)
+                print(f"\n{describe_shares(shares)}")
+                models.append(record_of(path, cases) | {"shares": shares})
     return models
 
 
@@ -251,8 +271,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--flash-attention", type=int, choices=(0, 1), default=1,
                         help="the peer's setting")
     parser.add_argument("--formats", metavar="TYPE,...",
-                        help="convert each model to these GGUF types (Q4_0,Q4_K,Q6_K,Q8_0,IQ4_XS)"
-                        " and measure prefill of 512 tokens and decoding alone")
+                        help="convert each model to these types (Q4_0,Q4_K,Q6_K,Q8_0,IQ4_XS of GGUF;"
+                        " MLX-4bit and MLX-8bit, which the peer does not read) and measure prefill"
+                        " of 512 tokens and decoding alone")
     parser.add_argument("--text", help="also compare the perplexity of this file")
     parser.add_argument("--peer", type=Path, help="folder with the peer's programs already built")
     parser.add_argument("--build-only", action="store_true", help="only fetch and build the peer")
@@ -277,7 +298,7 @@ def main() -> None:
               "processor": processor(), "threads": options.threads, "limits": limits,
               "peer": f"llama.cpp of llama-cpp-python {VERSION}",
               "flash_attention": options.flash_attention,
-              "models": measure_formats(binaries, options) if options.formats else
+              "models": measure_formats(binaries, options, limits) if options.formats else
                         [measure_model(binaries, options, model, limits)
                          for model in options.model]}
     results = ROOT / "bench" / "results"
