@@ -1,7 +1,7 @@
 """How long a start takes: from the process to the first token of `espalier generate`, and to the
 first `/health` 200 of `serve`, with the file in the page cache; beside llama.cpp's programs where
-their folder is given. Prints wall and processor time, medians (least to most), and a table with
-`--json` as data. Processor time does not depend on what else the machine does."""
+their folder is given. Prints wall and processor time, medians (least to most), or with `--json`
+the samples. Processor time does not depend on what else the machine does."""
 
 import argparse
 import json
@@ -53,13 +53,15 @@ def cases(options: argparse.Namespace) -> list[tuple[str, Callable[[], Sample]]]
     ours = [str(options.espalier)]
     shared = ["--model", options.model, "--threads", str(options.threads)]
     plan = [("espalier generate, first token", lambda: first_token(
-                [*ours, "generate", *shared, "--prompt", options.prompt, "--max-tokens", "2"])),
+                [*ours, "generate", *shared, "--prompt", options.prompt, "--max-tokens", "2",
+                 *(["--raw"] if options.raw else [])])),
             ("espalier serve, /health 200", lambda: health([*ours, "serve", *shared]))]
     if options.peer:
         peer_shared = ["-m", options.model, "-t", str(options.threads)]
         plan += [("llama-completion, first token", lambda: first_token(
                      [str(options.peer / "llama-completion"), *peer_shared, "-p", options.prompt,
-                      "-n", "2", "-st", "--no-display-prompt", "--no-warmup"])),
+                      "-n", "2", "-no-cnv" if options.raw else "-st", "--no-display-prompt",
+                      "--no-warmup"])),
                  ("llama-server, /health 200", lambda: health(
                      [str(options.peer / "llama-server"), *peer_shared, "--no-webui"]))]
     return plan
@@ -79,6 +81,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=9, help="of each, in turns")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prompt", default=PROMPT)
+    parser.add_argument("--raw", action="store_true", help="the prompt as it is, without the chat"
+                        " template")
     parser.add_argument("--json", action="store_true", help="print the samples, in seconds")
     return parser.parse_args()
 
