@@ -4,11 +4,12 @@ differ; all others are affine of `--rest` bits in both. Affine weights have no s
 as many bits, so their figures are interpolated between the nearest settings (linearly in the bits,
 the logarithm of the divergence, the perplexity). `--variants "" "--rotate 42"` measures trellis
 codes with these options of `convert` against the same affine weights. What `--work` holds already
-is not measured again."""
+is not measured again. `--jobs` settings at a time share the processor's cores."""
 
 import argparse
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 AFFINE = ((2, 64), (2, 32), (3, 128), (3, 64), (3, 32), (4, 128), (4, 64), (4, 32))
 AFFINE_SCALE_BITS = 32  # a scale and a bias of 16 bits each
-MARGIN = 0.6  # affine settings further from the bits of all codes are not measured
+MARGIN = 0.5  # affine settings further from the bits of all codes are not measured
 
 
 @dataclass
@@ -84,28 +85,33 @@ class Table:
     def __init__(self, options: argparse.Namespace):
         self.options, self.work = options, options.work
         self.work.mkdir(parents=True, exist_ok=True)
+        self.threads = ("--threads", str(max(1, (os.cpu_count() or 1) // options.jobs)))
         self.rest = ("--quantize", "affine", "--bits", str(options.rest), "--group", "64")
         self.ids = self.work / "ids.json"
         token_rows(options, self.ids)
         self.kept = self.work / "results.json"
         self.results = json.loads(self.kept.read_text()) if self.kept.exists() else {}
-        self.reference = self.logits(options.model, "reference")
         self.inputs: set[int] = set()  # of the coded matrices
+        self.pool = ThreadPoolExecutor(options.jobs)
+        self.reference = self.pool.submit(self.logits, options.model, "reference")
 
     def logits(self, model: Path, name: str) -> np.ndarray:
         path = self.work / f"{name}.safetensors"
         run(self.options.program, "logits", "--model", model, "--tokens", self.ids, "--output",
-            path, "--activations", "f32", "--dtype", "float32")
+            path, "--activations", "f32", "--dtype", "float32", *self.threads)
         return read_logits(path)
 
     def perplexity(self, model: Path) -> float:
         done = run(self.options.program, "perplexity", "--model", model, "--text",
-                   self.options.text, "--activations", "int15", "--json")
+                   self.options.text, "--activations", "int15", "--json", *self.threads)
         return json.loads(done)["perplexity"]
 
     def measure(self, name: str, bits: float, model: Path, layers: list[str]) -> Result:
+        logits = self.logits(model, name)
         result = Result(name, bits, self.perplexity(model),
-                        divergence(self.reference, self.logits(model, "other")))
+                        divergence(self.reference.result(), logits))
+        (self.work / f"{name}.safetensors").unlink()
+        shutil.rmtree(model)
         self.results[name] = asdict(result) | {"layers": layers, "inputs": sorted(self.inputs)}
         self.kept.write_text(json.dumps(self.results))
         print(result.row(), flush=True)
@@ -125,7 +131,7 @@ class Table:
         path = self.work / name
         shutil.rmtree(path, ignore_errors=True)
         run(self.options.program, "convert", "--model", self.options.model, "--output", path,
-            *settings)
+            *self.threads, *settings)
         return path
 
     def trellis(self, bits: str, variant: str) -> tuple[Result, list[str]]:
@@ -133,7 +139,7 @@ class Table:
         name = " ".join(["trellis", bits, *variant.split()])
         if found := self.find(name):
             return found
-        path = self.convert("trellis", *self.rest, "--trellis", bits, *variant.split())
+        path = self.convert(name, *self.rest, "--trellis", bits, *variant.split())
         settings = json.loads((path / "config.json").read_text())["quantization"]
         coded = {layer: value for layer, value in settings.items()
                  if isinstance(value, dict) and value.get("mode") == "trellis"}
@@ -155,7 +161,7 @@ class Table:
         if found := self.find(name):
             return found[0]
         rules = [word for layer in layers for word in ("--rule", f"{layer}=affine:{bits}:{group}")]
-        path = self.convert("affine", *self.rest, *rules)
+        path = self.convert(name, *self.rest, *rules)
         return self.measure(name, bits + AFFINE_SCALE_BITS / group, path, layers)
 
 
@@ -183,17 +189,23 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--work", type=Path, default=Path("/tmp/espalier-quantization"))
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--variants", nargs="+", default=[""], help="more options of convert")
     options = parser.parse_args()
+    options.program = options.program.resolve()
     table = Table(options)
     print("| Weights | Bits | Perplexity | Divergence |\n|---|---|---|---|")
-    print(Result("unquantized", 0, table.perplexity(options.model), 0).row(), flush=True)
-    coded = [table.trellis(bits, variant) for variant in options.variants for bits in options.bits]
+    unquantized = table.pool.submit(table.perplexity, options.model)
+    coded = list(table.pool.map(lambda setting: table.trellis(*setting),
+                                ((bits, variant) for variant in options.variants
+                                 for bits in options.bits)))
+    print(Result("unquantized", 0, unquantized.result(), 0).row(), flush=True)
     low = min(result.bits for result, _ in coded) - MARGIN
     high = max(result.bits for result, _ in coded) + MARGIN
-    affine = [table.affine(bits, group, coded[0][1]) for bits, group in AFFINE
-              if all(inputs % group == 0 for inputs in table.inputs)
-              and low <= bits + AFFINE_SCALE_BITS / group <= high]
+    affine = list(table.pool.map(lambda setting: table.affine(*setting, coded[0][1]),
+                                 ((bits, group) for bits, group in AFFINE
+                                  if all(inputs % group == 0 for inputs in table.inputs)
+                                  and low <= bits + AFFINE_SCALE_BITS / group <= high)))
     for result, _ in coded:
         same = interpolate(affine, result.bits)
         print(same.row())
