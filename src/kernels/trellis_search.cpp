@@ -12,8 +12,8 @@ namespace {
 
 /// The score of states that a path must not use.
 constexpr float excluded = -1e30F;
-/// Floats past the last column that a step may read.
-constexpr int slack = 16;
+/// Floats of a cache line.
+constexpr int line_floats = 16;
 
 struct ScalarSearch {
   using Lanes = ScalarLanes;
@@ -56,19 +56,22 @@ const TrellisSearchCpu& trellis_search_cpu_scalar() {
 TrellisSearch::TrellisSearch(const TrellisFormat& format)
     : format_(format),
       columns_(1 << (format.state_bits - format.bits)),
-      stride_(columns_ + slack),
-      table_(trellis_values(format)),
-      largest_value_(*std::max_element(table_.begin(), table_.end())),
-      scores_(static_cast<std::size_t>(stride_) * (trellis_block_weights + 1)) {
+      // Steps in the same places of the cache would drive each other out.
+      stride_(columns_ + line_floats),
+      table_((std::size_t{1} << format.state_bits) / line_floats),
+      scores_(static_cast<std::size_t>(stride_ / line_floats) * (trellis_block_weights + 1)) {
+  const std::vector<float> values = trellis_values(format);
+  std::ranges::copy(values, table());
+  largest_value_ = *std::ranges::max_element(values);
   double sum = 0;
-  for (const float value : table_) {
+  for (const float value : values) {
     sum += static_cast<double>(value) * value;
   }
-  root_mean_square_ = std::sqrt(sum / static_cast<double>(table_.size()));
+  root_mean_square_ = std::sqrt(sum / static_cast<double>(values.size()));
 }
 
 TrellisStep TrellisSearch::step(const float* x, const float* weights, int index) {
-  return {.table = table_.data(),
+  return {.table = table(),
           .previous = scores(index),
           .columns = columns_,
           .x = x[index],
@@ -78,7 +81,8 @@ TrellisStep TrellisSearch::step(const float* x, const float* weights, int index)
 
 void TrellisSearch::pass(const float* x, const float* weights) {
   const TrellisSearchCpu& cpu = search_cpu();
-  const auto run = (weights == nullptr ? cpu.step : cpu.weighted_step)[format_.bits - 2];
+  const auto& steps = weights == nullptr ? cpu.step : cpu.weighted_step;
+  const auto run = steps[format_.state_bits == 16 ? 1 : 0][format_.bits - 2];
   for (int i = 0; i < trellis_block_weights; ++i) {
     run(step(x, weights, i));
   }
@@ -136,7 +140,7 @@ void TrellisSearch::encode(const float* x, const float* weights, std::uint32_t* 
   trace(x, weights, 0, overlap, states);
   pack(states, format_.bits, words);
   for (int i = 0; i < trellis_block_weights; ++i) {
-    values[i] = table_[states[i]];
+    values[i] = table()[states[i]];
   }
 }
 

@@ -10,7 +10,7 @@ namespace espalier::kernels {
 /// One step of a search.
 struct TrellisStep {
   const float* table;     // [2^L]
-  const float* previous;  // [columns], 16 more can be read
+  const float* previous;  // [columns]
   int columns;
   float x;
   float weight;
@@ -20,8 +20,9 @@ struct TrellisStep {
 /// best[j] = the largest of previous[s >> K] + w v(s) (2 x - v(s)) over the states s = j + m
 /// columns, where w is 1 for `step`; `choice` is the m that it comes from, the highest of equals.
 struct TrellisSearchCpu {
-  void (*step[3])(const TrellisStep& step);  // for 2, 3 and 4 bits
-  void (*weighted_step[3])(const TrellisStep& step);
+  // For states of 12 and 16 bits, and for 2, 3 and 4 bits a weight.
+  void (*step[2][3])(const TrellisStep& step);
+  void (*weighted_step[2][3])(const TrellisStep& step);
   int (*choice[3])(const TrellisStep& step, int column);
 };
 
@@ -54,16 +55,24 @@ class TrellisSearch {
   void trace(const float* x, const float* weights, int first, int low_bits, int* states);
   int best_end(const float* x, const float* weights);
   TrellisStep step(const float* x, const float* weights, int index);
-  float* scores(int index) { return scores_.data() + static_cast<std::size_t>(index) * stride_; }
+  float* table() { return table_.front().values; }
+  float* scores(int index) {
+    return scores_.front().values + static_cast<std::size_t>(index) * stride_;
+  }
+
+  /// Floats that begin a cache line, so that no vector lies in two.
+  struct alignas(64) Line {
+    float values[16];
+  };
 
   TrellisFormat format_;
   int columns_;  // states that share a successor's group: 2^(L - K)
   int stride_;
-  std::vector<float> table_;
+  std::vector<Line> table_;  // [2^L], the numbers of all states
   double root_mean_square_;
   float largest_value_;
   /// [257, columns and some more], the best score of the states with these low bits.
-  std::vector<float> scores_;
+  std::vector<Line> scores_;
 };
 
 const TrellisSearchCpu& trellis_search_cpu_scalar();

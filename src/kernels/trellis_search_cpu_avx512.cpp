@@ -13,7 +13,10 @@ struct Avx512Search {
       return _mm512_set1_ps(*p);
     } else {
       const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-      return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, bits), _mm512_loadu_ps(p));
+      // No more than is needed: it was stored a moment ago, and must not lie in two cache lines.
+      const __m128 few = bits == 2 ? _mm_loadu_ps(p)
+                                   : _mm_castpd_ps(_mm_load_sd(reinterpret_cast<const double*>(p)));
+      return _mm512_permutexvar_ps(_mm512_srli_epi32(lanes, bits), _mm512_castps128_ps512(few));
     }
   }
 };

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "kernels/trellis_search.h"
 
 namespace espalier::kernels {
@@ -12,32 +14,43 @@ class TrellisSearchKernel {
 
  public:
   static constexpr TrellisSearchCpu table() {
-    return {.step = {step<2, false>, step<3, false>, step<4, false>},
-            .weighted_step = {step<2, true>, step<3, true>, step<4, true>},
+    return {.step = {{step<2, 12, false>, step<3, 12, false>, step<4, 12, false>},
+                     {step<2, 16, false>, step<3, 16, false>, step<4, 16, false>}},
+            .weighted_step = {{step<2, 12, true>, step<3, 12, true>, step<4, 12, true>},
+                              {step<2, 16, true>, step<3, 16, true>, step<4, 16, true>}},
             .choice = {choice<2>, choice<3>, choice<4>}};
   }
 
  private:
-  template <int bits, bool weighted>
+  template <int bits, int state_bits, bool weighted>
   static void step(const TrellisStep& step) {
+    // Constant, so that the addresses of all predecessors are two with constants added.
+    constexpr std::size_t columns = std::size_t{1} << (state_bits - bits);
     const Float twice = Lanes::set(2 * step.weight * step.x);
     const Float weight = Lanes::set(step.weight);
-    for (int column = 0; column < step.columns; column += Lanes::width) {
-      Float best = score<bits, weighted>(step, twice, weight, column);
-      for (int m = 1; m < 1 << bits; ++m) {
+    const float* table = step.table;
+    const float* previous = step.previous;
+    float* result = step.best;
+    for (std::size_t column = 0; column < columns; column += Lanes::width) {
+      const float* value = table + column;
+      const float* before = previous + (column >> bits);
+      Float best = score<bits, weighted>(value, before, twice, weight);
+#pragma GCC unroll 16
+      for (std::size_t m = 1; m < std::size_t{1} << bits; ++m) {
         best =
-            Lanes::max(best, score<bits, weighted>(step, twice, weight, column + m * step.columns));
+            Lanes::max(best, score<bits, weighted>(value + m * columns,
+                                                   before + (m * columns >> bits), twice, weight));
       }
-      Lanes::store(step.best + column, best);
+      Lanes::store(result + column, best);
     }
   }
 
   template <int bits, bool weighted>
-  static Float score(const TrellisStep& step, Float twice, Float weight, int state) {
-    const Float value = Lanes::load(step.table + state);
+  static Float score(const float* table, const float* previous, Float twice, Float weight) {
+    const Float value = Lanes::load(table);
     // With a weight of 1 both are rounded to the same number.
     const Float slope = weighted ? Lanes::fnma(weight, value, twice) : Lanes::sub(twice, value);
-    return Lanes::fma(value, slope, Set::template spread<bits>(step.previous + (state >> bits)));
+    return Lanes::fma(value, slope, Set::template spread<bits>(previous));
   }
 
   /// The same sums as in `score`, so the largest is found by being equal.
