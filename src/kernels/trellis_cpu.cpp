@@ -14,18 +14,19 @@ struct ScalarTrellis {
   using Sum = std::int64_t;
   static constexpr int tile_rows = 4;
 
+  static constexpr int outputs_together = 1;
+
   template <int bits>
-  static std::int32_t windows(const std::uint32_t* block, int group) {
+  static void states(const TrellisOperand& operand, const std::uint32_t* block, int group,
+                     std::int32_t* states) {
     const int bit = (trellis_block_weights - 4 - 4 * group) * bits;
     const int word = bit >> 5;
     const std::uint64_t window =
         block[word] | static_cast<std::uint64_t>(block[(word + 1) % trellis_block_words(bits)])
                           << 32;
-    return static_cast<std::int32_t>(window >> (bit & 31));
-  }
-  template <int bits, int i>
-  static std::int32_t states(std::int32_t window) {
-    return static_cast<std::int32_t>(static_cast<std::uint32_t>(window) >> (3 - i) * bits);
+    for (int i = 0; i < 4; ++i) {
+      states[i] = static_cast<std::int32_t>(window >> ((bit & 31) + (3 - i) * bits)) & operand.mask;
+    }
   }
   static std::int32_t byte_sums(std::int32_t hash) {
     const auto bytes = static_cast<std::uint32_t>(hash);
@@ -41,7 +42,10 @@ struct ScalarTrellis {
   static Sum dot(Sum sum, std::int32_t hash, std::int32_t q) {
     return sum + std::int64_t{byte_sums(hash) + 510} * q;
   }
-  static std::int64_t total(Sum sum) { return sum; }
+  template <TrellisActivations>
+  static void exact_sums(const Sum* sums, double* exact) {
+    *exact = static_cast<double>(*sums);
+  }
   static void add_totals(Sum sum, std::int64_t* totals) { *totals += sum; }
   static std::int32_t pair_dot(std::int32_t sum, std::int32_t y, std::int32_t x) {
     return sum + static_cast<std::int16_t>(y) * static_cast<std::int16_t>(x) +

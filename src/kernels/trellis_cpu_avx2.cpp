@@ -9,40 +9,17 @@ struct Avx2Trellis {
   using Lanes = Avx2Lanes;
   using Sum = __m256i;
   static constexpr int tile_rows = 3;
+  static constexpr int outputs_together = 1;
 
-  /// Each half of four lanes takes its bytes from its own 16 of the block: the last lane's from
-  /// byte 0 on.
   template <int bits>
-  static __m256i windows(const std::uint32_t* block, int group) {
-    const auto* bytes = reinterpret_cast<const char*>(block) + (30 - 4 * group) * bits;
-    __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
-    if (group == 0) {
-      // The window wraps to the block's first bytes.
-      constexpr std::int64_t kept = bits == 4 ? -1 : (std::int64_t{1} << 16 * (bits % 4)) - 1;
-      const __m128i wrapped =
-          _mm_slli_si128(_mm_cvtsi32_si128(static_cast<int>(block[0])), 2 * bits);
-      first = _mm_or_si128(_mm_and_si128(first, _mm_set_epi64x(0, kept)), wrapped);
-    }
-    const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes - 2 * bits));
-    // The bytes of lane l of a half begin at (12 - 4 l) * bits / 8.
-    constexpr int b0 = 12 * bits / 8;
-    constexpr int b1 = 8 * bits / 8;
-    constexpr int b2 = 4 * bits / 8;
-    const __m256i order =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(b0, b0 + 1, b0 + 2, b0 + 3, b1, b1 + 1, b1 + 2,
-                                                  b1 + 3, b2, b2 + 1, b2 + 2, b2 + 3, 0, 1, 2, 3));
-    return _mm256_shuffle_epi8(_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1),
-                               order);
-  }
-  template <int bits, int i>
-  static __m256i states(__m256i window) {
-    constexpr int shift = (3 - i) * bits;
-    if constexpr (bits == 3) {
-      // Even lanes begin in the middle of a byte.
-      return _mm256_srlv_epi32(window, _mm256_set1_epi64x(std::int64_t{shift} << 32 | (shift + 4)));
-    } else {
-      return _mm256_srli_epi32(window, shift);
-    }
+  static void states(const TrellisOperand& operand, const std::uint32_t* block, int group,
+                     __m256i* states) {
+    const __m256i window = windows<bits>(block, group);
+    const __m256i mask = _mm256_set1_epi32(operand.mask);
+    states[0] = _mm256_and_si256(shift<bits, 0>(window), mask);
+    states[1] = _mm256_and_si256(shift<bits, 1>(window), mask);
+    states[2] = _mm256_and_si256(shift<bits, 2>(window), mask);
+    states[3] = _mm256_and_si256(shift<bits, 3>(window), mask);
   }
   static __m256i pair_sums(__m256i hash) { return _mm256_maddubs_epi16(hash, _mm256_set1_epi8(1)); }
   static __m256i byte_sums(__m256i hash) {
@@ -57,10 +34,11 @@ struct Avx2Trellis {
   static Sum dot(Sum sum, __m256i hash, __m256i q) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pair_sums(hash), q));
   }
-  static std::int64_t total(Sum sum) {
+  template <TrellisActivations>
+  static void exact_sums(const Sum* sums, double* exact) {
     alignas(32) std::int64_t lanes[4] = {};
-    store_wide(_mm256_add_epi64(wide_low(sum), wide_high(sum)), lanes);
-    return lanes[0] + lanes[1] + lanes[2] + lanes[3];
+    store_wide(_mm256_add_epi64(wide_low(*sums), wide_high(*sums)), lanes);
+    *exact = static_cast<double>(lanes[0] + lanes[1] + lanes[2] + lanes[3]);
   }
   static void add_totals(Sum sum, std::int64_t* totals) {
     store_wide(_mm256_add_epi64(load_wide(totals), wide_low(sum)), totals);
@@ -98,6 +76,41 @@ struct Avx2Trellis {
   }
 
  private:
+  /// Lane l: 32 bits that hold the states of the group's weights 4 l .. 4 l + 3. Each half of four
+  /// lanes takes its bytes from its own 16 of the block: the last lane's from byte 0 on.
+  template <int bits>
+  static __m256i windows(const std::uint32_t* block, int group) {
+    const auto* bytes = reinterpret_cast<const char*>(block) + (30 - 4 * group) * bits;
+    __m128i first = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    if (group == 0) {
+      // The window wraps to the block's first bytes.
+      constexpr std::int64_t kept = bits == 4 ? -1 : (std::int64_t{1} << 16 * (bits % 4)) - 1;
+      const __m128i wrapped =
+          _mm_slli_si128(_mm_cvtsi32_si128(static_cast<int>(block[0])), 2 * bits);
+      first = _mm_or_si128(_mm_and_si128(first, _mm_set_epi64x(0, kept)), wrapped);
+    }
+    const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes - 2 * bits));
+    // The bytes of lane l of a half begin at (12 - 4 l) * bits / 8.
+    constexpr int b0 = 12 * bits / 8;
+    constexpr int b1 = 8 * bits / 8;
+    constexpr int b2 = 4 * bits / 8;
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(b0, b0 + 1, b0 + 2, b0 + 3, b1, b1 + 1, b1 + 2,
+                                                  b1 + 3, b2, b2 + 1, b2 + 2, b2 + 3, 0, 1, 2, 3));
+    return _mm256_shuffle_epi8(_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1),
+                               order);
+  }
+  /// The state of weight 4 l + i in the low bits of lane l, others above.
+  template <int bits, int i>
+  static __m256i shift(__m256i window) {
+    constexpr int shift = (3 - i) * bits;
+    if constexpr (bits == 3) {
+      // Even lanes begin in the middle of a byte.
+      return _mm256_srlv_epi32(window, _mm256_set1_epi64x(std::int64_t{shift} << 32 | (shift + 4)));
+    } else {
+      return _mm256_srli_epi32(window, shift);
+    }
+  }
   static __m256i wide_low(__m256i a) { return _mm256_cvtepi32_epi64(_mm256_castsi256_si128(a)); }
   static __m256i wide_high(__m256i a) {
     return _mm256_cvtepi32_epi64(_mm256_extracti128_si256(a, 1));

@@ -7,16 +7,29 @@
 namespace espalier::kernels {
 namespace {
 
-/// The bytes of lane l begin at (60 - 4 l) * bits / 8 of the 64 that a group is loaded as.
+/// The bytes of 64-bit lane l begin at (7 - l) * bits of the 64 that a group is loaded as.
 template <int bits>
 constexpr std::array<std::uint8_t, 64> window_order() {
   std::array<std::uint8_t, 64> order{};
-  for (int lane = 0; lane < 16; ++lane) {
-    for (int byte = 0; byte < 4; ++byte) {
-      order[4 * lane + byte] = static_cast<std::uint8_t>((60 - 4 * lane) * bits / 8 + byte);
-    }
+  for (int byte = 0; byte < 64; ++byte) {
+    order.at(byte) = static_cast<std::uint8_t>((7 - byte / 8) * bits + byte % 8);
   }
   return order;
+}
+
+/// For each byte of a vector, the bit of its 64-bit window at which it begins: a word of 32 bits
+/// has the state of its weight `first` in the low bits, others above, and that of the next in its
+/// highest bits, others below.
+template <int bits, int state_bits, int first>
+constexpr std::array<std::uint8_t, 64> state_fields() {
+  std::array<std::uint8_t, 64> fields{};
+  for (int byte = 0; byte < 64; ++byte) {
+    const bool high = byte % 4 >= 2;
+    const int weight = byte % 8 / 4 * 4 + first + (high ? 1 : 0);
+    const int bit = (7 - weight) * bits + byte % 2 * 8 - (high ? 16 - state_bits : 0);
+    fields.at(byte) = static_cast<std::uint8_t>(bit & 63);
+  }
+  return fields;
 }
 
 struct Avx512Trellis {
@@ -24,24 +37,24 @@ struct Avx512Trellis {
   using Sum = __m512i;
   static constexpr int tile_rows = 6;
 
+  static constexpr int outputs_together = 4;
+
   template <int bits>
-  static __m512i windows(const std::uint32_t* block, int group) {
-    __m512i bytes = _mm512_loadu_si512(block + 2 * bits * (3 - group));
-    if (group == 0) {
-      // The window wraps to the block's first bytes.
-      bytes = _mm512_mask_set1_epi32(bytes, 1U << (2 * bits), static_cast<int>(block[0]));
-    }
-    alignas(64) static constexpr auto order = window_order<bits>();
-    return _mm512_permutexvar_epi8(_mm512_load_si512(order.data()), bytes);
-  }
-  template <int bits, int i>
-  static __m512i states(__m512i window) {
-    constexpr int shift = (3 - i) * bits;
-    if constexpr (bits == 3) {
-      // Even lanes begin in the middle of a byte.
-      return _mm512_srlv_epi32(window, _mm512_set1_epi64(std::int64_t{shift} << 32 | (shift + 4)));
-    } else {
-      return _mm512_srli_epi32(window, shift);
+  [[gnu::always_inline]] static void states(const TrellisOperand& operand,
+                                            const std::uint32_t* block, int group,
+                                            __m512i* states) {
+    const __m512i window = windows<bits>(block, group);
+    const bool narrow = operand.format.state_bits == 12;
+    alignas(64) static constexpr std::array fields = {
+        state_fields<bits, 12, 0>(), state_fields<bits, 12, 2>(), state_fields<bits, 16, 0>(),
+        state_fields<bits, 16, 2>()};
+    const __m512i mask = _mm512_set1_epi32(operand.mask);
+    const __m512i shift = _mm512_set1_epi32(32 - operand.format.state_bits);
+    for (int pair = 0; pair < 2; ++pair) {
+      const __m512i order = _mm512_load_si512(fields[(narrow ? 0 : 2) + pair].data());
+      const __m512i both = _mm512_multishift_epi64_epi8(order, window);
+      states[2 * pair] = _mm512_and_si512(both, mask);
+      states[2 * pair + 1] = _mm512_srlv_epi32(both, shift);
     }
   }
   static __m512i byte_sums(__m512i hash) {
@@ -62,8 +75,25 @@ struct Avx512Trellis {
       return _mm512_dpwssd_epi32(sum, _mm512_maddubs_epi16(hash, _mm512_set1_epi8(1)), q);
     }
   }
-  static std::int64_t total(Sum sum) {
-    return _mm512_reduce_add_epi64(_mm512_add_epi64(wide_low(sum), wide_high(sum)));
+  template <TrellisActivations activations>
+  static void exact_sums(const Sum* sums, double* exact) {
+    // Four lanes of 16 products each fit 32 bits with either.
+    const __m512i first = add_pairs(sums[0], sums[1]);
+    const __m512i second = add_pairs(sums[2], sums[3]);
+    const __m512i fourths = _mm512_add_epi32(_mm512_unpacklo_epi64(first, second),
+                                             _mm512_unpackhi_epi64(first, second));
+    const __m256i low = _mm512_castsi512_si256(fourths);
+    const __m256i high = _mm512_extracti64x4_epi64(fourths, 1);
+    if constexpr (activations == TrellisActivations::int8) {
+      const __m256i halves = _mm256_add_epi32(low, high);
+      _mm256_storeu_pd(exact,
+                       _mm256_cvtepi32_pd(_mm_add_epi32(_mm256_castsi256_si128(halves),
+                                                        _mm256_extracti128_si256(halves, 1))));
+    } else {
+      const __m512d halves = _mm512_add_pd(_mm512_cvtepi32_pd(low), _mm512_cvtepi32_pd(high));
+      _mm256_storeu_pd(
+          exact, _mm256_add_pd(_mm512_castpd512_pd256(halves), _mm512_extractf64x4_pd(halves, 1)));
+    }
   }
   static void add_totals(Sum sum, std::int64_t* totals) {
     _mm512_storeu_si512(totals, _mm512_add_epi64(_mm512_loadu_si512(totals), wide_low(sum)));
@@ -109,6 +139,22 @@ struct Avx512Trellis {
   }
 
  private:
+  /// Lane l: the bytes of the block from which the states of the group's weights 8 l .. 8 l + 7 are
+  /// taken, 64 bits.
+  template <int bits>
+  static __m512i windows(const std::uint32_t* block, int group) {
+    __m512i bytes = _mm512_loadu_si512(block + 2 * bits * (3 - group));
+    if (group == 0) {
+      // The window wraps to the block's first bytes.
+      bytes = _mm512_mask_set1_epi32(bytes, 1U << (2 * bits), static_cast<int>(block[0]));
+    }
+    alignas(64) static constexpr auto order = window_order<bits>();
+    return _mm512_permutexvar_epi8(_mm512_load_si512(order.data()), bytes);
+  }
+  /// Lanes l and l + 2 of each four added, of a and b in turns.
+  static __m512i add_pairs(__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  }
   static __m512i wide_low(__m512i a) { return _mm512_cvtepi32_epi64(_mm512_castsi512_si256(a)); }
   static __m512i wide_high(__m512i a) {
     return _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(a, 1));

@@ -8,14 +8,19 @@
 namespace espalier::kernels {
 
 /// The trellis kernels over an instruction set's `Set`:
-///   Lanes                     its lanes; a group is 4 * width neighbouring weights of a trellis
-///   block windows<K>(block, group)  lane l: 32 bits that hold the states of the group's weights 4l
-///   .. 4l+3 states<K, i>(window)      lane l: the state of weight 4l + i in the low bits, others
-///   above byte_sums(hash)           lane l: sum of the four bytes - 510 Sum, dot<activations>(sum,
-///   hash, x), total(sum), add_totals(sum, totals) integer<activations>(q)   the word that `dot`
-///   takes for the integer q pair_dot(sum, y, x)       sum + the products of two pairs of 16-bit
-///   numbers transpose(rows)           a width x width matrix of words to_float(a, b)            a
-///   + b without overflow, rounded once tile_rows                 rows of activations in registers
+///   Lanes                      its lanes; a group is 4 * width neighbouring weights of a trellis
+///                              block
+///   states<K>(operand, block, group, states)
+///                              lane l of states[i]: the state of the group's weight 4 l + i
+///   byte_sums(hash)            lane l: sum of the four bytes - 510
+///   Sum, dot<activations>(sum, hash, x), add_totals(sum, totals)
+///   exact_sums<activations>(sums, exact)
+///                              each sum of `outputs_together` ones of 256 weights added up
+///   integer<activations>(q)    the word that `dot` takes for the integer q
+///   pair_dot(sum, y, x)        sum + the products of two pairs of 16-bit numbers
+///   transpose(rows)            a width x width matrix of words
+///   to_float(a, b)             a + b without overflow, rounded once
+///   tile_rows                  rows of activations in registers
 ///
 /// What limits them: integer issue. A weight costs a shift, a mask, a multiplication, an addition
 /// and one (int8) or two (int15) steps of the dot product, at any number of bits; for many rows one
@@ -29,8 +34,11 @@ class TrellisKernel {
   static constexpr int width = Lanes::width;
   static constexpr int group_weights = 4 * width;
   static constexpr int groups = trellis_block_weights / group_weights;
+  static constexpr int outputs_together = Set::outputs_together;
   /// Inputs whose products with byte sums fit 32 bits.
-  static constexpr int exact_inputs = 64;
+  template <TrellisActivations activations>
+  static constexpr int exact_inputs =
+      activations == TrellisActivations::int15 ? 64 : trellis_activation_block;
   static constexpr int half_pairs = 64;  // pairs of inputs whose centered products fit 32 bits
 
  public:
@@ -105,18 +113,18 @@ class TrellisKernel {
 
   /// Calls `use(i, hash)` for i in 0 .. 3 with the hashes of every fourth weight of a group.
   template <int bits, class Use>
-  static void decode(const TrellisOperand& operand, const std::uint32_t* block, int group,
-                     Use&& use) {
-    const Int window = Set::template windows<bits>(block, group);
-    use(0, hash(operand, Set::template states<bits, 0>(window)));
-    use(1, hash(operand, Set::template states<bits, 1>(window)));
-    use(2, hash(operand, Set::template states<bits, 2>(window)));
-    use(3, hash(operand, Set::template states<bits, 3>(window)));
+  [[gnu::always_inline]] static void decode(const TrellisOperand& operand,
+                                            const std::uint32_t* block, int group, Use&& use) {
+    Int states[4];
+    Set::template states<bits>(operand, block, group, states);
+    use(0, hash(operand, states[0]));
+    use(1, hash(operand, states[1]));
+    use(2, hash(operand, states[2]));
+    use(3, hash(operand, states[3]));
   }
 
   static Int hash(const TrellisOperand& operand, Int state) {
-    return Lanes::add_int(Lanes::mul_int(Lanes::and_int(state, Lanes::set_int(operand.mask)),
-                                         Lanes::set_int(operand.multiplier)),
+    return Lanes::add_int(Lanes::mul_int(state, Lanes::set_int(operand.multiplier)),
                           Lanes::set_int(operand.addend));
   }
 
@@ -188,7 +196,8 @@ class TrellisKernel {
   }
 
   /// Adds one activation block's exact sum to the running one.
-  static float accumulate(float sum, std::int64_t exact, float scale) {
+  template <class Exact>
+  static float accumulate(float sum, Exact exact, float scale) {
     const float product = static_cast<float>(exact) * scale;
     return sum + product;
   }
@@ -198,41 +207,66 @@ class TrellisKernel {
                                float* sums) {
     const int first = unit * group_weights;
     const int last = std::min(first + group_weights, operand.outputs);
-    for (int output = first; output < last; ++output) {
-      float total[rows] = {};
-      const std::uint32_t* words = operand.output_block(output, 0);
+    for (int output = first; output < last; output += outputs_together) {
+      float total[rows][outputs_together] = {};
+      const std::uint32_t* words[outputs_together];
+      for (int i = 0; i < outputs_together; ++i) {
+        // Past the last output any weight will do: nobody reads what becomes of it.
+        words[i] = operand.output_block(std::min(output + i, last - 1), 0);
+      }
       for (int block = 0; block < x.blocks; ++block) {
-        Sum sum[rows] = {};
+        Sum sum[rows][outputs_together] = {};
         constexpr int even_bits = half_bit ? bits + 1 : bits;
-        words = block % 2 == 0
-                    ? add_block<even_bits, activations, rows>(operand, words, x, block, sum)
-                    : add_block<bits, activations, rows>(operand, words, x, block, sum);
+        if (block % 2 == 0) {
+          add_block<even_bits, activations, rows>(operand, words, x, block, sum);
+        } else {
+          add_block<bits, activations, rows>(operand, words, x, block, sum);
+        }
         for (int row = 0; row < rows; ++row) {
-          const int at = row * x.blocks + block;
-          total[row] = accumulate(total[row], Set::total(sum[row]) - std::int64_t{510} * x.sums[at],
-                                  x.scales[at]);
+          add_exact<activations>(sum[row], x, row, block, total[row]);
         }
       }
       for (int row = 0; row < rows; ++row) {
-        sums[row * group_weights + output - first] = total[row];
+        std::copy_n(total[row], outputs_together, sums + row * group_weights + output - first);
       }
     }
   }
 
-  /// Adds the products of one trellis block to the sum of each row; returns where it ends.
+  /// Adds the exact sums of an activation block to the running ones of neighbouring outputs.
+  template <TrellisActivations activations>
+  static void add_exact(const Sum* sum, const TrellisRows& x, int row, int block, float* total) {
+    const int at = row * x.blocks + block;
+    // Integers of less than 53 bits.
+    double exact[outputs_together];
+    Set::template exact_sums<activations>(sum, exact);
+    const double centre = 510.0 * x.sums[at];
+    for (int i = 0; i < outputs_together; ++i) {
+      total[i] = accumulate(total[i], exact[i] - centre, x.scales[at]);
+    }
+  }
+
+  /// Adds the products of a trellis block of neighbouring outputs to the sums of each row and goes
+  /// to the blocks' ends. Outputs take turns: a sum waits for its last product.
   template <int bits, TrellisActivations activations, int rows>
-  static const std::uint32_t* add_block(const TrellisOperand& operand, const std::uint32_t* words,
-                                        const TrellisRows& x, int block, Sum* sum) {
+  [[gnu::always_inline]] static void add_block(const TrellisOperand& operand,
+                                               const std::uint32_t** words, const TrellisRows& x,
+                                               int block, Sum (*sum)[outputs_together]) {
+#pragma GCC unroll 4
     for (int group = 0; group < groups; ++group) {
       const std::int32_t* q = x.words + block * trellis_activation_block + group * group_weights;
-      decode<bits>(operand, words, group, [&](int i, Int hash) {
-        for (int row = 0; row < rows; ++row) {
-          sum[row] = Set::template dot<activations>(
-              sum[row], hash, Lanes::load_int(q + row * x.row_words + i * width));
-        }
-      });
+#pragma GCC unroll 4
+      for (int output = 0; output < outputs_together; ++output) {
+        decode<bits>(operand, words[output], group, [&](int i, Int hash) {
+          for (int row = 0; row < rows; ++row) {
+            sum[row][output] = Set::template dot<activations>(
+                sum[row][output], hash, Lanes::load_int(q + row * x.row_words + i * width));
+          }
+        });
+      }
     }
-    return words + trellis_block_words(bits);
+    for (int output = 0; output < outputs_together; ++output) {
+      words[output] += trellis_block_words(bits);
+    }
   }
 
   template <int bits, TrellisActivations activations, int rows>
@@ -244,9 +278,10 @@ class TrellisKernel {
       const int first = block * trellis_activation_block;
       const int last = std::min(first + trellis_activation_block, operand.inputs);
       alignas(64) std::int64_t totals[rows][group_weights] = {};
-      for (int begin = first; begin < last; begin += exact_inputs) {
+      for (int begin = first; begin < last; begin += exact_inputs<activations>) {
         Sum sum[rows][4] = {};
-        for (int input = begin; input < std::min(begin + exact_inputs, last); ++input) {
+        const int end = std::min(begin + exact_inputs<activations>, last);
+        for (int input = begin; input < end; ++input) {
           const std::uint32_t* words = operand.input_block(input, unit / groups);
           decode<bits>(operand, words, group, [&](int i, Int hash) {
             for (int row = 0; row < rows; ++row) {
@@ -263,13 +298,14 @@ class TrellisKernel {
       }
       for (int row = 0; row < rows; ++row) {
         const int at = row * x.blocks + block;
-        for (int weight = 0; weight < group_weights; ++weight) {
-          float& sum = sums[row * group_weights + weight];
-          sum = accumulate(sum, totals[row][lane_order(weight)] - std::int64_t{510} * x.sums[at],
-                           x.scales[at]);
+        const std::int64_t centre = std::int64_t{510} * x.sums[at];
+        for (int lane = 0; lane < group_weights; ++lane) {
+          float& sum = sums[row * group_weights + lane];
+          sum = accumulate(sum, totals[row][lane] - centre, x.scales[at]);
         }
       }
     }
+    for (int row = 0; row < rows; ++row) restore_order(sums + row * group_weights);
   }
 
   // Many rows: a tile of centered byte sums, pairs of inputs side by side as 16-bit numbers:
