@@ -40,7 +40,7 @@ struct Product {
   TrellisOperand operand;
   std::vector<std::int32_t> words;
   std::vector<float> scales;
-  std::vector<std::int32_t> sums;
+  std::vector<std::int32_t> centres;
   TrellisRows rows;
 
   Product(const TrellisCpu& cpu, const TrellisFormat& format, TrellisActivations activations,
@@ -49,11 +49,11 @@ struct Product {
     constexpr int blocks = inputs / trellis_activation_block;
     words.resize(static_cast<std::size_t>(count) * inputs);
     scales.resize(count * blocks);
-    sums.resize(count * blocks);
+    centres.resize(2 * count * blocks);
     const bool few = count <= trellis_few_rows;
     rows = {.words = words.data(),
             .scales = scales.data(),
-            .sums = sums.data(),
+            .centres = centres.data(),
             .row_words = few ? inputs : inputs / 2,
             .blocks = blocks};
     std::mt19937 random(1);

@@ -34,16 +34,16 @@ constexpr int most_tile_rows = 512;
 struct PreparedActivations {
   std::vector<std::int32_t> words;
   std::vector<float> scales;
-  std::vector<std::int32_t> sums;
+  std::vector<std::int32_t> centres;
   TrellisRows rows;
 
   PreparedActivations(int count, int blocks, bool few)
       : words(static_cast<std::size_t>(count) * blocks * trellis_activation_block / (few ? 1 : 2)),
         scales(static_cast<std::size_t>(count) * blocks),
-        sums(scales.size()),
+        centres(2 * scales.size()),
         rows{.words = words.data(),
              .scales = scales.data(),
-             .sums = sums.data(),
+             .centres = centres.data(),
              .row_words = static_cast<std::int64_t>(words.size()) / count,
              .blocks = blocks} {}
 };

@@ -43,18 +43,15 @@ struct ScalarTrellis {
     return sum + std::int64_t{byte_sums(hash) + 510} * q;
   }
   template <TrellisActivations>
-  static void exact_sums(const Sum* sums, double* exact) {
-    *exact = static_cast<double>(*sums);
+  static void exact_sums(const Sum* sums, std::int64_t centre, float* exact) {
+    *exact = static_cast<float>(*sums - centre);
   }
-  static void add_totals(Sum sum, std::int64_t* totals) { *totals += sum; }
   static std::int32_t pair_dot(std::int32_t sum, std::int32_t y, std::int32_t x) {
     return sum + static_cast<std::int16_t>(y) * static_cast<std::int16_t>(x) +
            (y >> 16) * (x >> 16);
   }
   static void transpose(std::int32_t*) {}
-  static float to_float(std::int32_t a, std::int32_t b) {
-    return static_cast<float>(std::int64_t{a} + b);
-  }
+  static float to_float(std::int64_t a, std::int64_t b) { return static_cast<float>(a + b); }
 };
 
 }  // namespace

@@ -42,7 +42,8 @@ struct TrellisOperand {
 struct TrellisRows {
   std::int32_t* words;  // [rows, row_words]
   float* scales;        // [rows, blocks]
-  std::int32_t* sums;   // [rows, blocks]: sum of the integers, for few rows
+  /// [rows, blocks, 2]: 510 times the sum of the integers of each half of an activation block.
+  std::int32_t* centres;
   std::int64_t row_words;
   int blocks;
 };

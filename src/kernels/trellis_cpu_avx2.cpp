@@ -35,14 +35,12 @@ struct Avx2Trellis {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pair_sums(hash), q));
   }
   template <TrellisActivations>
-  static void exact_sums(const Sum* sums, double* exact) {
-    alignas(32) std::int64_t lanes[4] = {};
-    store_wide(_mm256_add_epi64(wide_low(*sums), wide_high(*sums)), lanes);
-    *exact = static_cast<double>(lanes[0] + lanes[1] + lanes[2] + lanes[3]);
-  }
-  static void add_totals(Sum sum, std::int64_t* totals) {
-    store_wide(_mm256_add_epi64(load_wide(totals), wide_low(sum)), totals);
-    store_wide(_mm256_add_epi64(load_wide(totals + 4), wide_high(sum)), totals + 4);
+  static void exact_sums(const Sum* sums, std::int64_t centre, float* exact) {
+    const __m256i low = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(*sums));
+    const __m256i high = _mm256_cvtepi32_epi64(_mm256_extracti128_si256(*sums, 1));
+    alignas(32) std::int64_t lanes[4];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), _mm256_add_epi64(low, high));
+    *exact = static_cast<float>(lanes[0] + lanes[1] + lanes[2] + lanes[3] - centre);
   }
   static __m256i pair_dot(__m256i sum, __m256i y, __m256i x) {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(y, x));
@@ -110,16 +108,6 @@ struct Avx2Trellis {
     } else {
       return _mm256_srli_epi32(window, shift);
     }
-  }
-  static __m256i wide_low(__m256i a) { return _mm256_cvtepi32_epi64(_mm256_castsi256_si128(a)); }
-  static __m256i wide_high(__m256i a) {
-    return _mm256_cvtepi32_epi64(_mm256_extracti128_si256(a, 1));
-  }
-  static __m256i load_wide(const std::int64_t* p) {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-  }
-  static void store_wide(__m256i a, std::int64_t* p) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a);
   }
 };
 

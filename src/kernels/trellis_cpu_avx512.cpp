@@ -7,26 +7,34 @@
 namespace espalier::kernels {
 namespace {
 
-/// The bytes of 64-bit lane l begin at (7 - l) * bits of the 64 that a group is loaded as.
+/// The bytes of lane l begin at (60 - 4 l) * bits / 8 of the 64 that a group is loaded as.
 template <int bits>
 constexpr std::array<std::uint8_t, 64> window_order() {
   std::array<std::uint8_t, 64> order{};
   for (int byte = 0; byte < 64; ++byte) {
-    order.at(byte) = static_cast<std::uint8_t>((7 - byte / 8) * bits + byte % 8);
+    order.at(byte) = static_cast<std::uint8_t>((60 - byte / 4 * 4) * bits / 8 + byte % 4);
   }
   return order;
 }
 
-/// For each byte of a vector, the bit of its 64-bit window at which it begins: a word of 32 bits
-/// has the state of its weight `first` in the low bits, others above, and that of the next in its
-/// highest bits, others below.
+/// The bit at which the states of lane l's window begin: where they begin in the middle of a byte.
+template <int bits>
+constexpr int window_offset(int lane) {
+  return (60 - 4 * lane) * bits % 8;
+}
+
+/// For each byte of a vector, the bit of its 64 at which it begins: a word of 32 bits has the state
+/// of its weight `first` in the low bits, others above, and that of the next in its highest bits,
+/// others below.
 template <int bits, int state_bits, int first>
 constexpr std::array<std::uint8_t, 64> state_fields() {
   std::array<std::uint8_t, 64> fields{};
   for (int byte = 0; byte < 64; ++byte) {
-    const bool high = byte % 4 >= 2;
-    const int weight = byte % 8 / 4 * 4 + first + (high ? 1 : 0);
-    const int bit = (7 - weight) * bits + byte % 2 * 8 - (high ? 16 - state_bits : 0);
+    const int lane = byte / 4;
+    const bool next = byte % 4 >= 2;
+    const int bit = lane % 2 * 32 + window_offset<bits>(lane) +
+                    (3 - first - (next ? 1 : 0)) * bits + byte % 2 * 8 -
+                    (next ? 16 - state_bits : 0);
     fields.at(byte) = static_cast<std::uint8_t>(bit & 63);
   }
   return fields;
@@ -44,17 +52,15 @@ struct Avx512Trellis {
                                             const std::uint32_t* block, int group,
                                             __m512i* states) {
     const __m512i window = windows<bits>(block, group);
-    const bool narrow = operand.format.state_bits == 12;
-    alignas(64) static constexpr std::array fields = {
-        state_fields<bits, 12, 0>(), state_fields<bits, 12, 2>(), state_fields<bits, 16, 0>(),
-        state_fields<bits, 16, 2>()};
     const __m512i mask = _mm512_set1_epi32(operand.mask);
-    const __m512i shift = _mm512_set1_epi32(32 - operand.format.state_bits);
-    for (int pair = 0; pair < 2; ++pair) {
-      const __m512i order = _mm512_load_si512(fields[(narrow ? 0 : 2) + pair].data());
-      const __m512i both = _mm512_multishift_epi64_epi8(order, window);
-      states[2 * pair] = _mm512_and_si512(both, mask);
-      states[2 * pair + 1] = _mm512_srlv_epi32(both, shift);
+    state_pair<bits, 0>(operand, window, states);
+    // Shifts of words have units of their own, which shifts of bytes leave free. At 3 bits they
+    // take a step more.
+    if constexpr (bits == 3) {
+      state_pair<bits, 2>(operand, window, states + 2);
+    } else {
+      states[2] = _mm512_and_si512(_mm512_srli_epi32(window, bits), mask);
+      states[3] = _mm512_and_si512(window, mask);
     }
   }
   static __m512i byte_sums(__m512i hash) {
@@ -76,7 +82,7 @@ struct Avx512Trellis {
     }
   }
   template <TrellisActivations activations>
-  static void exact_sums(const Sum* sums, double* exact) {
+  static void exact_sums(const Sum* sums, std::int64_t centre, float* exact) {
     // Four lanes of 16 products each fit 32 bits with either.
     const __m512i first = add_pairs(sums[0], sums[1]);
     const __m512i second = add_pairs(sums[2], sums[3]);
@@ -86,19 +92,18 @@ struct Avx512Trellis {
     const __m256i high = _mm512_extracti64x4_epi64(fourths, 1);
     if constexpr (activations == TrellisActivations::int8) {
       const __m256i halves = _mm256_add_epi32(low, high);
-      _mm256_storeu_pd(exact,
-                       _mm256_cvtepi32_pd(_mm_add_epi32(_mm256_castsi256_si128(halves),
-                                                        _mm256_extracti128_si256(halves, 1))));
+      const __m128i whole =
+          _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+      _mm_storeu_ps(exact, _mm_cvtepi32_ps(_mm_sub_epi32(
+                               whole, _mm_set1_epi32(static_cast<std::int32_t>(centre)))));
     } else {
+      // Integers of less than 53 bits.
       const __m512d halves = _mm512_add_pd(_mm512_cvtepi32_pd(low), _mm512_cvtepi32_pd(high));
-      _mm256_storeu_pd(
-          exact, _mm256_add_pd(_mm512_castpd512_pd256(halves), _mm512_extractf64x4_pd(halves, 1)));
+      const __m256d whole =
+          _mm256_add_pd(_mm512_castpd512_pd256(halves), _mm512_extractf64x4_pd(halves, 1));
+      _mm_storeu_ps(exact, _mm256_cvtpd_ps(
+                               _mm256_sub_pd(whole, _mm256_set1_pd(static_cast<double>(centre)))));
     }
-  }
-  static void add_totals(Sum sum, std::int64_t* totals) {
-    _mm512_storeu_si512(totals, _mm512_add_epi64(_mm512_loadu_si512(totals), wide_low(sum)));
-    _mm512_storeu_si512(totals + 8,
-                        _mm512_add_epi64(_mm512_loadu_si512(totals + 8), wide_high(sum)));
   }
   static __m512i pair_dot(__m512i sum, __m512i y, __m512i x) {
     return _mm512_dpwssd_epi32(sum, y, x);
@@ -139,8 +144,7 @@ struct Avx512Trellis {
   }
 
  private:
-  /// Lane l: the bytes of the block from which the states of the group's weights 8 l .. 8 l + 7 are
-  /// taken, 64 bits.
+  /// Lane l: 32 bits that hold the states of the group's weights 4 l .. 4 l + 3.
   template <int bits>
   static __m512i windows(const std::uint32_t* block, int group) {
     __m512i bytes = _mm512_loadu_si512(block + 2 * bits * (3 - group));
@@ -155,9 +159,17 @@ struct Avx512Trellis {
   static __m512i add_pairs(__m512i a, __m512i b) {
     return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
   }
-  static __m512i wide_low(__m512i a) { return _mm512_cvtepi32_epi64(_mm512_castsi512_si256(a)); }
-  static __m512i wide_high(__m512i a) {
-    return _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(a, 1));
+  /// The states of weights 4 l + first and the next in lane l of two vectors.
+  template <int bits, int first>
+  [[gnu::always_inline]] static void state_pair(const TrellisOperand& operand, __m512i window,
+                                                __m512i* states) {
+    alignas(64) static constexpr std::array fields = {state_fields<bits, 12, first>(),
+                                                      state_fields<bits, 16, first>()};
+    const int state_bits = operand.format.state_bits;
+    const __m512i order = _mm512_load_si512(fields[state_bits == 12 ? 0 : 1].data());
+    const __m512i both = _mm512_multishift_epi64_epi8(order, window);
+    states[0] = _mm512_and_si512(both, _mm512_set1_epi32(operand.mask));
+    states[1] = _mm512_srlv_epi32(both, _mm512_set1_epi32(32 - state_bits));
   }
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 #include "kernels/trellis_cpu.h"
 
@@ -13,9 +14,10 @@ namespace espalier::kernels {
 ///   states<K>(operand, block, group, states)
 ///                              lane l of states[i]: the state of the group's weight 4 l + i
 ///   byte_sums(hash)            lane l: sum of the four bytes - 510
-///   Sum, dot<activations>(sum, hash, x), add_totals(sum, totals)
-///   exact_sums<activations>(sums, exact)
-///                              each sum of `outputs_together` ones of 256 weights added up
+///   Sum, dot<activations>(sum, hash, x)
+///   exact_sums<activations>(sums, centre, exact)
+///                              the lanes of each of `outputs_together` sums of 256 weights
+///                              together, less `centre`, rounded once
 ///   integer<activations>(q)    the word that `dot` takes for the integer q
 ///   pair_dot(sum, y, x)        sum + the products of two pairs of 16-bit numbers
 ///   transpose(rows)            a width x width matrix of words
@@ -35,11 +37,9 @@ class TrellisKernel {
   static constexpr int group_weights = 4 * width;
   static constexpr int groups = trellis_block_weights / group_weights;
   static constexpr int outputs_together = Set::outputs_together;
-  /// Inputs whose products with byte sums fit 32 bits.
-  template <TrellisActivations activations>
-  static constexpr int exact_inputs =
-      activations == TrellisActivations::int15 ? 64 : trellis_activation_block;
-  static constexpr int half_pairs = 64;  // pairs of inputs whose centered products fit 32 bits
+  /// Inputs of an activation block whose centered products fit 32 bits, also when some are added
+  /// to the difference of all that centering makes.
+  static constexpr int half_inputs = 128;
 
  public:
   static constexpr TrellisCpu table() {
@@ -57,12 +57,12 @@ class TrellisKernel {
       const int count = std::min(trellis_activation_block, operand.inputs - first);
       alignas(64) std::int32_t integers[trellis_activation_block] = {};
       const float scale = quantize(values + first, count, limit, integers);
-      std::int32_t sum = 0;
-      for (int i = 0; i < count; ++i) {
-        sum += integers[i];
-      }
       rows.scales[row * rows.blocks + block] = scale;
-      rows.sums[row * rows.blocks + block] = sum;
+      for (int half = 0; half < 2; ++half) {
+        const std::int32_t* begin = integers + half * half_inputs;
+        rows.centres[2 * (row * rows.blocks + block) + half] =
+            510 * std::accumulate(begin, begin + half_inputs, 0);
+      }
       if (!few) {
         for (int pair = 0; pair < trellis_activation_block / 2; ++pair) {
           words[first / 2 + pair] =
@@ -195,13 +195,6 @@ class TrellisKernel {
     }
   }
 
-  /// Adds one activation block's exact sum to the running one.
-  template <class Exact>
-  static float accumulate(float sum, Exact exact, float scale) {
-    const float product = static_cast<float>(exact) * scale;
-    return sum + product;
-  }
-
   template <int bits, bool half_bit, TrellisActivations activations, int rows>
   static void few_along_inputs(const TrellisOperand& operand, const TrellisRows& x, int unit,
                                float* sums) {
@@ -236,12 +229,12 @@ class TrellisKernel {
   template <TrellisActivations activations>
   static void add_exact(const Sum* sum, const TrellisRows& x, int row, int block, float* total) {
     const int at = row * x.blocks + block;
-    // Integers of less than 53 bits.
-    double exact[outputs_together];
-    Set::template exact_sums<activations>(sum, exact);
-    const double centre = 510.0 * x.sums[at];
+    float exact[outputs_together];
+    Set::template exact_sums<activations>(
+        sum, std::int64_t{x.centres[2 * at]} + x.centres[2 * at + 1], exact);
     for (int i = 0; i < outputs_together; ++i) {
-      total[i] = accumulate(total[i], exact[i] - centre, x.scales[at]);
+      const float product = exact[i] * x.scales[at];
+      total[i] += product;
     }
   }
 
@@ -272,40 +265,51 @@ class TrellisKernel {
   template <int bits, TrellisActivations activations, int rows>
   static void few_along_outputs(const TrellisOperand& operand, const TrellisRows& x, int unit,
                                 float* sums) {
-    const int group = unit % groups;
     std::fill(sums, sums + rows * group_weights, 0.0F);
     for (int block = 0; block < x.blocks; ++block) {
-      const int first = block * trellis_activation_block;
-      const int last = std::min(first + trellis_activation_block, operand.inputs);
-      alignas(64) std::int64_t totals[rows][group_weights] = {};
-      for (int begin = first; begin < last; begin += exact_inputs<activations>) {
-        Sum sum[rows][4] = {};
-        const int end = std::min(begin + exact_inputs<activations>, last);
-        for (int input = begin; input < end; ++input) {
-          const std::uint32_t* words = operand.input_block(input, unit / groups);
-          decode<bits>(operand, words, group, [&](int i, Int hash) {
-            for (int row = 0; row < rows; ++row) {
-              sum[row][i] = Set::template dot<activations>(
-                  sum[row][i], hash, Lanes::set_int(x.words[row * x.row_words + input]));
-            }
-          });
-        }
-        for (int row = 0; row < rows; ++row) {
-          for (int i = 0; i < 4; ++i) {
-            Set::add_totals(sum[row][i], &totals[row][i * width]);
-          }
-        }
+      Sum halves[2][rows][4];
+      for (int half = 0; half < 2; ++half) {
+        add_half<bits, activations, rows>(operand, x, unit, block, half, halves[half]);
       }
       for (int row = 0; row < rows; ++row) {
-        const int at = row * x.blocks + block;
-        const std::int64_t centre = std::int64_t{510} * x.sums[at];
-        for (int lane = 0; lane < group_weights; ++lane) {
-          float& sum = sums[row * group_weights + lane];
-          sum = accumulate(sum, totals[row][lane] - centre, x.scales[at]);
-        }
+        add_scaled(halves[0][row], halves[1][row], x.scales[row * x.blocks + block],
+                   sums + row * group_weights);
       }
     }
     for (int row = 0; row < rows; ++row) restore_order(sums + row * group_weights);
+  }
+
+  /// The centered products of half an activation block.
+  template <int bits, TrellisActivations activations, int rows>
+  [[gnu::always_inline]] static void add_half(const TrellisOperand& operand, const TrellisRows& x,
+                                              int unit, int block, int half, Sum (*result)[4]) {
+    Sum sum[rows][4];
+    for (int row = 0; row < rows; ++row) {
+      const Sum centre = Lanes::set_int(-x.centres[2 * (row * x.blocks + block) + half]);
+      std::fill_n(sum[row], 4, centre);
+    }
+    const int first = block * trellis_activation_block + half * half_inputs;
+    const int last = std::min(first + half_inputs, operand.inputs);
+    for (int input = first; input < last; ++input) {
+      const std::uint32_t* words = operand.input_block(input, unit / groups);
+      decode<bits>(operand, words, unit % groups, [&](int i, Int hash) {
+        for (int row = 0; row < rows; ++row) {
+          sum[row][i] = Set::template dot<activations>(
+              sum[row][i], hash, Lanes::set_int(x.words[row * x.row_words + input]));
+        }
+      });
+    }
+    for (int row = 0; row < rows; ++row) std::copy_n(sum[row], 4, result[row]);
+  }
+
+  /// Adds the sums of the halves of an activation block, times its scale, to the running ones.
+  template <class Exact>
+  static void add_scaled(const Exact* first, const Exact* second, float scale, float* sums) {
+    for (int i = 0; i < 4; ++i) {
+      const Float exact = Set::to_float(first[i], second[i]);
+      Lanes::store(sums + i * width,
+                   Lanes::add(Lanes::load(sums + i * width), Lanes::mul(exact, Lanes::set(scale))));
+    }
   }
 
   // Many rows: a tile of centered byte sums, pairs of inputs side by side as 16-bit numbers:
@@ -416,7 +420,7 @@ class TrellisKernel {
           sum[row][i] = Lanes::set_int(0);
         }
       }
-      for (int at = half * half_pairs; at < (half + 1) * half_pairs; ++at) {
+      for (int at = half * half_inputs / 2; at < (half + 1) * half_inputs / 2; ++at) {
         const std::int32_t* y = tile + at * group_weights;
         for (int row = 0; row < rows; ++row) {
           const Int q = Lanes::set_int(words[row * x.row_words + at]);
@@ -432,12 +436,8 @@ class TrellisKernel {
       }
     }
     for (int row = 0; row < rows; ++row) {
-      const Float scale = Lanes::set(x.scales[(first_row + row) * x.blocks + block]);
-      for (int i = 0; i < 4; ++i) {
-        float* target = sums + row * group_weights + i * width;
-        const Float exact = Set::to_float(halves[0][row][i], halves[1][row][i]);
-        Lanes::store(target, Lanes::add(Lanes::load(target), Lanes::mul(exact, scale)));
-      }
+      add_scaled(halves[0][row], halves[1][row], x.scales[(first_row + row) * x.blocks + block],
+                 sums + row * group_weights);
     }
   }
 };

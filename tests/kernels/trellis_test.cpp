@@ -198,6 +198,28 @@ TEST_P(TrellisSets, AgreesWithTheExpandedWeight) {
   }
 }
 
+TEST_P(TrellisSets, SumsOfTheLargestIntegersFit) {
+  // All integers are the largest there are, and all weights of a matrix one number.
+  for (const int axis : {0, 1}) {
+    for (const std::uint32_t word : {0U, ~0U}) {
+      const TrellisFormat format{.bits = 3, .axis = axis};
+      CodedMatrix matrix = random_codes(format, axis == 1 ? 70 : 512, 512, 5);
+      std::fill(matrix.codes.begin(), matrix.codes.end(), word);
+      const TrellisMatrix packed = matrix.pack(format);
+      for (const int rows : {1, 7}) {
+        for (const float value : {1.0F, -1.0F}) {
+          const auto x = to_rows(std::vector<float>(rows * packed.columns, value), rows);
+          const auto expected = values_of(kernels::trellis_linear_ops(x, packed));
+          for (const auto activations : {TrellisActivations::int8, TrellisActivations::int15}) {
+            const auto got = values_of(kernels::trellis_linear(x, packed, activations));
+            EXPECT_LT(distance(got, expected), 1e-4) << "axis " << axis << " rows " << rows;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(TrellisSets, TrellisBlocksMayDifferByOneBit) {
   for (const int bits : {2, 3}) {
     for (const int axis : {0, 1}) {
