@@ -13,6 +13,7 @@ use tokenizers::{
 };
 
 use crate::error::TextError;
+use crate::long_words::{LongWords, LONG_WORD};
 use crate::tokenizer::{SpecialTokens, TextTokenizer};
 
 const SPACE: char = '\u{2581}';
@@ -86,12 +87,11 @@ impl TextTokenizer {
         literal: bool,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<(), TextError> {
-        let model = self.inner.get_model();
         let result = pieces.tokenize(|piece| {
             if cancelled() {
                 return Err("cancelled".into());
             }
-            let tokens = model.tokenize(piece.get())?;
+            let tokens = self.tokenize_word(piece.get(), cancelled)?;
             if literal && tokens.iter().any(|token| self.is_marker(token)) {
                 self.spell_out(tokens)
             } else {
@@ -102,6 +102,25 @@ impl TextTokenizer {
             Err(_) if cancelled() => Err(TextError::Cancelled),
             result => Ok(result?),
         }
+    }
+
+    /// As the model does, but long words in less time.
+    fn tokenize_word(
+        &self,
+        word: &str,
+        cancelled: &dyn Fn() -> bool,
+    ) -> tokenizers::Result<Vec<Token>> {
+        let model = self.inner.get_model();
+        if let (true, ModelWrapper::BPE(bpe)) = (word.len() > LONG_WORD, model) {
+            let whole = bpe.ignore_merges && bpe.token_to_id(word).is_some();
+            let long_words = self.long_words.get_or_init(|| LongWords::of(bpe));
+            if let (false, Some(long_words)) = (whole, long_words) {
+                if let Some(tokens) = long_words.tokenize(bpe, word, cancelled)? {
+                    return Ok(tokens);
+                }
+            }
+        }
+        model.tokenize(word)
     }
 
     /// As the added vocabulary's own extraction, but special tokens in `literal` are passed over.

@@ -5,6 +5,7 @@ pub mod encode;
 mod error;
 pub mod ffi;
 pub mod grammar;
+mod long_words;
 pub mod model_files;
 mod pre_tokenizers;
 mod rank_files;

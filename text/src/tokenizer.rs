@@ -1,12 +1,14 @@
 //! A tokenizer with three ways to treat special tokens, and the bytes each token stands for.
 
 use std::collections::HashSet;
+use std::sync::OnceLock;
 
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::{AddedVocabulary, Model, Tokenizer};
 
 use crate::encode::SafeCuts;
 use crate::error::TextError;
+use crate::long_words::LongWords;
 use crate::token_bytes::{byte_level_bytes, fallback_byte};
 
 /// How special tokens in and around a text are treated.
@@ -38,6 +40,8 @@ pub struct TextTokenizer {
     /// The added tokens with the special ones switched off.
     pub(crate) plain_vocabulary: AddedVocabulary,
     pub(crate) safe_cuts: Option<SafeCuts>,
+    /// Made when the first long word comes.
+    pub(crate) long_words: OnceLock<Option<LongWords>>,
     spelling: Spelling,
     size: u32,
 }
@@ -74,6 +78,7 @@ impl TextTokenizer {
             unknown_id,
             plain_vocabulary,
             safe_cuts,
+            long_words: OnceLock::new(),
             spelling,
             size,
         })
