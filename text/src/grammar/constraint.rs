@@ -1,18 +1,24 @@
 //! Compiled grammars, and the state of one text that follows one.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
-use llguidance::Matcher;
+use llguidance::{Matcher, TokenParser};
 use serde_json::Value as Json;
 
 use super::ending::{Ending, Route};
+use super::masks::MaskComputer;
 use super::thought::{Marks, Thought};
 use super::{gbnf, lark, schema, GrammarVocabulary};
 use crate::error::TextError;
 
 /// So many tokens of a text are gone through when a grammar is compiled.
 const WARM_TOKENS: usize = 256;
+
+/// Lexers that have made more states than that are not used for another text.
+const MOST_LEXER_STATES: usize = 20_000;
+/// So many lexers wait for the next text.
+const MOST_IDLE: usize = 4;
 
 /// What a grammar is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +44,55 @@ pub struct Reasoning {
     pub close: String,
 }
 
-/// A compiled grammar. Immutable; safe to share between threads.
+/// A text's beginning, whose lexer one text at a time goes on with. A lexer grows by what it finds out
+/// about the grammar, so the next text's masks cost less.
+struct Beginning {
+    matcher: Matcher,
+    masks: Arc<MaskComputer>,
+}
+
+impl Beginning {
+    fn new(mut parser: TokenParser, masks: MaskComputer) -> Self {
+        let masks = Arc::new(masks);
+        parser.bias_computer = Arc::clone(&masks) as _;
+        Self {
+            matcher: Matcher::new(Ok(parser)),
+            masks,
+        }
+    }
+}
+
+type Idle = Mutex<Vec<Beginning>>;
+
+/// A beginning while its lexer is in use.
+struct Lease {
+    beginning: Option<Beginning>,
+    idle: Arc<Idle>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let Some(beginning) = self.beginning.take() else {
+            return;
+        };
+        // A lexer that has failed fails again.
+        let is_sound = beginning.matcher.clone().compute_mask_or_eos().is_ok();
+        if is_sound && beginning.masks.highest_state() <= MOST_LEXER_STATES {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle.len() < MOST_IDLE {
+                idle.push(beginning);
+            }
+        }
+    }
+}
+
+/// A compiled grammar. Safe to share between threads.
 pub struct Constraint {
     vocabulary: Arc<GrammarVocabulary>,
-    start: Matcher,
+    /// Never goes on; beginnings are copies of it.
+    start: TokenParser,
+    masks: Arc<MaskComputer>,
+    idle: Arc<Idle>,
     /// Of the reasoning that goes before.
     marks: Option<Arc<Marks>>,
     text_close: Arc<[u32]>,
@@ -65,17 +116,12 @@ impl Constraint {
             marks = Some(Arc::new(Marks::new(vocabulary.tokenizer(), reasoning)?));
         }
         let parser = vocabulary.factory().create_parser(grammar);
-        let start = Matcher::new(parser);
-        let error = start.get_error().or_else(|| {
-            start
-                .deep_clone()
-                .compute_mask_or_eos()
-                .err()
-                .map(|error| error.to_string())
-        });
-        if let Some(error) = error {
-            return Err(TextError::refused(describe(&error)));
-        }
+        let mut start = parser.map_err(refuse)?;
+        start.start_without_prompt();
+        let Beginning { matcher, masks } =
+            Beginning::new(start.clone(), MaskComputer::new(vocabulary.words()));
+        // This kind of clone leaves what it learns to the original.
+        matcher.clone().compute_mask_or_eos().map_err(refuse)?;
         let text_close: Arc<[u32]> = vocabulary.tokenize_markup(text_close).into();
         // Going to the end leaves the states of the lexer that it comes by to the texts, whose first
         // masks at each place would be slow without.
@@ -83,21 +129,32 @@ impl Constraint {
         let route =
             vocabulary
                 .ending_table()
-                .shorter_route(&start, &thought, &text_close, WARM_TOKENS);
+                .shorter_route(&matcher, &thought, &text_close, WARM_TOKENS);
         Ok(Self {
             vocabulary,
             start,
+            masks,
+            idle: Arc::default(),
             marks,
             text_close,
             route,
         })
     }
 
-    /// A new text's state. It shares nothing with others: what one text does never changes what
-    /// another may do.
+    /// A new text's state. What one text does never changes what another may do.
     pub fn matcher(&self) -> ConstraintMatcher {
+        let waiting = {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            idle.pop()
+        };
+        let beginning =
+            waiting.unwrap_or_else(|| Beginning::new(self.start.deep_clone(), self.masks.fork()));
         ConstraintMatcher {
-            inner: self.start.deep_clone(),
+            inner: beginning.matcher.clone(),
+            _lease: Arc::new(Lease {
+                beginning: Some(beginning),
+                idle: Arc::clone(&self.idle),
+            }),
             vocabulary: Arc::clone(&self.vocabulary),
             thought: Thought::new(self.marks.clone()),
             text_close: Arc::clone(&self.text_close),
@@ -111,6 +168,7 @@ impl Constraint {
 #[derive(Clone)]
 pub struct ConstraintMatcher {
     inner: Matcher,
+    _lease: Arc<Lease>,
     vocabulary: Arc<GrammarVocabulary>,
     thought: Thought,
     text_close: Arc<[u32]>,
@@ -185,7 +243,8 @@ impl ConstraintMatcher {
     }
 }
 
-fn parse(source: Source, text: &str) -> Result<TopLevelGrammar, TextError> {
+/// The grammar as llguidance takes it.
+pub fn parse(source: Source, text: &str) -> Result<TopLevelGrammar, TextError> {
     Ok(match source {
         Source::JsonSchema => TopLevelGrammar::from_json_schema(schema::read(text)?),
         Source::Regex => TopLevelGrammar::from_regex(unanchored(text)),

@@ -17,7 +17,7 @@ const CHOICE_ZONE: usize = 64;
 /// Places with more choices are taken for text.
 const MOST_CHOICES: u32 = 32;
 /// So many tokens are gone through for the choices of one text; each takes a mask.
-const CHOICE_EFFORT: usize = 2000;
+const CHOICE_EFFORT: usize = 500;
 /// Room for the last part that the text could do without, beside the length of the shortest text.
 const MARGIN: usize = 16;
 

@@ -4,6 +4,7 @@ pub mod constraint;
 mod ending;
 pub mod gbnf;
 mod lark;
+mod masks;
 mod pattern;
 mod schema;
 mod schema_formats;
@@ -13,6 +14,7 @@ mod schema_text;
 mod schema_unions;
 mod thought;
 pub mod vocabulary;
+mod word_trie;
 
-pub use constraint::{Constraint, ConstraintMatcher, Reasoning, Source};
+pub use constraint::{parse, Constraint, ConstraintMatcher, Reasoning, Source};
 pub use vocabulary::GrammarVocabulary;

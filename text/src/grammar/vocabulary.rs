@@ -1,6 +1,6 @@
 //! The tokenizer as llguidance sees it: a byte string for each token id.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use llguidance::ParserFactory;
 use toktrie::{
@@ -8,19 +8,9 @@ use toktrie::{
 };
 
 use super::ending::EndingTable;
+use super::masks::{prose_expressions, Words};
 use crate::error::TextError;
 use crate::tokenizer::{SpecialTokens, TextTokenizer};
-
-/// Sets of tokens that a grammar is asked for at once: where all of a set may come next, its tokens
-/// are not gone through one by one. White space; texts in quotes up to so many characters; texts
-/// between tags.
-const SLICES: [&str; 5] = [
-    r"[\x20\x0A\x0D\x09]+",
-    r#"[^"\\\x00-\x1F\x7F]{1,10}"#,
-    r#"[^"\\\x00-\x1F\x7F]{1,30}"#,
-    r#"[^"\\\x00-\x1F\x7F]+"#,
-    "[^<]+",
-];
 
 /// What a mask may cost, in expressions derived. Where a text may go on with anything but some marks,
 /// 150,000 tokens take more than llguidance's 200,000, and a mask that is refused ends an answer.
@@ -36,6 +26,7 @@ pub struct GrammarVocabulary {
     tokenizer: Arc<TextTokenizer>,
     width: u32,
     endings: Arc<EndingTable>,
+    words: Arc<Words>,
 }
 
 impl GrammarVocabulary {
@@ -56,17 +47,22 @@ impl GrammarVocabulary {
         if !end_tokens.is_empty() {
             trie = trie.with_eos_tokens(&end_tokens);
         }
-        let environment: TokEnv = Arc::new(Environment {
-            trie,
+        let environment = Arc::new(Environment {
+            no_words: TokTrie::from(&TokRxInfo::new(1, INVALID_TOKEN), &[Vec::new()]),
+            trie: OnceLock::new(),
             tokenizer: Arc::clone(&tokenizer),
         });
-        // Forced tokens are found through masks, which force canonical tokens by themselves.
+        // Forced tokens are found through masks, which force canonical tokens by themselves. The
+        // factory makes tables of all words for llguidance's own way to compute masks, which nobody
+        // uses: it is given none.
+        let shared: TokEnv = environment.clone();
         let mut factory = ParserFactory::new(
-            &environment,
+            &shared,
             InferenceCapabilities::default(),
-            &SLICES.map(str::to_owned),
+            &prose_expressions(),
         )
         .map_err(|error| TextError::failed(format!("{error:#}")))?;
+        let _ = environment.trie.set(trie);
         factory.quiet();
         let limits = factory.limits_mut();
         limits.verbose_errors = false;
@@ -76,6 +72,7 @@ impl GrammarVocabulary {
             tokenizer,
             width,
             endings,
+            words: Arc::new(Words::new(shared)),
         })
     }
 
@@ -103,6 +100,11 @@ impl GrammarVocabulary {
 
     pub fn ending_table(&self) -> Arc<EndingTable> {
         Arc::clone(&self.endings)
+    }
+
+    /// What masks are computed from.
+    pub fn words(&self) -> Arc<Words> {
+        Arc::clone(&self.words)
     }
 
     /// Width of the masks: ids from 0 to below it.
@@ -134,14 +136,17 @@ fn word(tokenizer: &TextTokenizer, id: u32) -> Vec<u8> {
 }
 
 struct Environment {
-    trie: TokTrie,
+    trie: OnceLock<TokTrie>,
+    /// As long as `trie` is not set.
+    no_words: TokTrie,
     tokenizer: Arc<TextTokenizer>,
 }
 
 impl Environment {
     fn spells(&self, ids: &[u32], text: &str) -> bool {
-        ids.iter().all(|id| (*id as usize) < self.trie.vocab_size())
-            && self.trie.decode_raw(ids) == text.as_bytes()
+        ids.iter()
+            .all(|id| (*id as usize) < self.tok_trie().vocab_size())
+            && self.tok_trie().decode_raw(ids) == text.as_bytes()
     }
 
     /// The tokens of text in the middle of other text: those that a tokenizer gives after a
@@ -163,8 +168,11 @@ impl Environment {
 impl Environment {
     /// The longest tokens one after the other, up to a byte that no token begins with.
     fn tokenize_greedily(&self, text: &str) -> Vec<u32> {
-        let mut ids = self.trie.greedy_tokenize(text.as_bytes());
-        while !text.as_bytes().starts_with(&self.trie.decode_raw(&ids)) {
+        let mut ids = self.tok_trie().greedy_tokenize(text.as_bytes());
+        while !text
+            .as_bytes()
+            .starts_with(&self.tok_trie().decode_raw(&ids))
+        {
             ids.pop();
         }
         ids
@@ -173,13 +181,14 @@ impl Environment {
 
 impl TokenizerEnv for Environment {
     fn tok_trie(&self) -> &TokTrie {
-        &self.trie
+        self.trie.get().unwrap_or(&self.no_words)
     }
 
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
-        self.trie.tokenize_with_greedy_fallback(bytes, |text| {
-            self.tokenize_within(text)
-                .unwrap_or_else(|| self.tokenize_greedily(text))
-        })
+        self.tok_trie()
+            .tokenize_with_greedy_fallback(bytes, |text| {
+                self.tokenize_within(text)
+                    .unwrap_or_else(|| self.tokenize_greedily(text))
+            })
     }
 }
