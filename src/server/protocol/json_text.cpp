@@ -119,6 +119,9 @@ Json parse_json(std::string_view text) {
   check_depth(text);
   Builder builder;
   Json::sax_parse(text, &builder);
+  // The parser takes a zero byte between values for the end of the text.
+  const std::size_t zero = text.find('\0');
+  if (zero != std::string_view::npos) throw JsonError("is not valid", zero + 1);
   return builder.take();
 }
 

@@ -32,6 +32,11 @@ TEST(ParseBody, WantsAnObject) {
   }
 }
 
+TEST(ParseBody, DoesNotEndAtAZeroByte) {
+  const std::string text("{}\0{", 4);
+  EXPECT_THAT(refusal([&] { parse_body(text); }).what(), HasSubstr("byte 3"));
+}
+
 TEST(ParseBody, RefusesDeepNesting) {
   const std::string deep = "{\"a\":" + std::string(1'000'000, '[');
   EXPECT_THAT(refusal([&] { parse_body(deep); }).what(), HasSubstr("nested"));
