@@ -1,6 +1,7 @@
 #include "server/protocol/generation_options.h"
 
 #include <charconv>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -46,6 +47,11 @@ void set_seed(const Parameter& parameter, GenerationOptions& options) {
   if (value.is_number_unsigned()) {
     options.seed = value.get<std::uint64_t>();
     return;
+  }
+  // Integers that fit neither 64 signed nor 64 unsigned bits are read as floating-point numbers.
+  constexpr double exact_limit = 9.0e15;
+  if (value.is_number_float() && std::abs(value.get<double>()) > exact_limit) {
+    parameter.refuse("must be an integer of 64 bits, signed or unsigned");
   }
   const std::int64_t seed = parameter.integer(std::numeric_limits<std::int64_t>::min(),
                                               std::numeric_limits<std::int64_t>::max());

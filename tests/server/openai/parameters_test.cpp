@@ -166,6 +166,7 @@ TEST(ParseChat, RefusesByName) {
       {R"({"logit_bias":{"x":1}})", "logit_bias.x"},
       {R"({"logit_bias":{"1":"y"}})", "logit_bias.1"},
       {R"({"seed":1.5})", "seed"},
+      {R"({"seed":18446744073709551616})", "seed"},
       {R"({"typical_p":0.5})", "typical_p"},
       {R"({"grammar":["root ::= x"]})", "grammar"},
       {R"({"model":5})", "model"},
