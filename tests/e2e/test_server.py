@@ -8,6 +8,7 @@ import socket
 import subprocess
 import threading
 import time
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
@@ -323,6 +324,25 @@ def test_a_long_body_expects_to_be_asked_for(server):
         assert connection.recv(4096).startswith(b"HTTP/1.1 100")
         connection.sendall(body)
         assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def test_a_client_of_http_1_0_gets_no_interim_answer(server):
+    with socket.create_connection(address(server), timeout=10) as connection:
+        connection.sendall(b"POST /tokenize HTTP/1.0\r\nExpect: 100-continue\r\n"
+                           b"Content-Length: 15\r\n\r\n{\"content\":\"a\"}")
+        assert connection.recv(4096).startswith(b"HTTP/1.0 200")
+
+
+def test_memory_of_a_prompt_far_too_long_is_given_back(start_server):
+    server = start_server()
+
+    def own_bytes():
+        status = Path(f"/proc/{server.process.pid}/status").read_text()
+        return 1024 * int(status.split("RssAnon:")[1].split()[0])
+
+    before = own_bytes()
+    refusal(post(server, "/v1/completions", {"prompt": "word " * 1_000_000}), 400)
+    assert own_bytes() - before < 128 << 20
 
 
 def test_requests_on_one_connection_are_answered_in_order(server):

@@ -166,7 +166,10 @@ asio::awaitable<bool> Connection::read_request() {
   co_await bhttp::async_read_header(stream_, buffer_, parser, into(error));
   std::optional<base::RequestError> fault;
   if (!error) fault = head_fault(parser.get());
-  if (!error && !fault && !parser.get()[bhttp::field::expect].empty()) {
+  // Clients of HTTP/1.0 do not know interim answers.
+  const bool asks_to_proceed =
+      parser.get().version() >= 11 && !parser.get()[bhttp::field::expect].empty();
+  if (!error && !fault && asks_to_proceed) {
     bhttp::response<bhttp::empty_body> proceed{bhttp::status::continue_, 11};
     co_await bhttp::async_write(stream_, proceed, into(error));
   }
