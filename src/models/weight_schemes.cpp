@@ -15,8 +15,13 @@ using quantization::WeightSchemes;
 /// Settings that say how the weights were found, or again what their tensors show. The tensors'
 /// shapes and types decide on bits, groups and zero points.
 constexpr std::array descriptive_keys = {
+    "_load_in_4bit",
+    "_load_in_8bit",
+    "act_group_aware",
+    "activation_scale_ub",
     "activation_scheme",
     "autoround_version",
+    "backend",
     "batch_size",
     "block_name_to_quantize",
     "bnb_4bit_compute_dtype",
@@ -26,23 +31,28 @@ constexpr std::array descriptive_keys = {
     "cache_block_outputs",
     "damp_percent",
     "dataset",
+    "dequantize",
     "desc_act",
+    "do_fuse",
     "enable_quanted_input",
+    "exclude_modules",
     "exllama_config",
     "fmt",
+    "fuse_max_seq_len",
     "global_compression_ratio",
     "ignore",
     "ignored_layers",
     "is_marlin_format",
     "iters",
+    "kv_cache_quant_algo",
     "kv_cache_scheme",
     "llm_int8_enable_fp32_cpu_offload",
     "llm_int8_has_fp16_weight",
     "llm_int8_skip_modules",
     "llm_int8_threshold",
+    "lm_head",
     "load_in_4bit",
     "load_in_8bit",
-    "lm_head",
     "low_gpu_mem_usage",
     "lr",
     "max_input_length",
@@ -53,9 +63,14 @@ constexpr std::array descriptive_keys = {
     "model_seqlen",
     "module_name_preceding_first_block",
     "modules_in_block_to_quantize",
+    "modules_to_fuse",
     "modules_to_not_convert",
     "nsamples",
+    "offload_to_disk",
+    "offload_to_disk_path",
+    "pack_dtype",
     "pad_token_id",
+    "producer",
     "quantization_status",
     "scale_fmt",
     "seqlen",
@@ -63,7 +78,6 @@ constexpr std::array descriptive_keys = {
     "static_groups",
     "sym",
     "tokenizer",
-    "transform_config",
     "true_sequential",
     "use_cuda_fp16",
     "use_exllama",
@@ -147,14 +161,25 @@ WeightSchemes read_mlx_schemes(const ConfigReader& config) {
   return schemes;
 }
 
+/// Bits and group of the integers of other schemes, which tensors must agree with; nothing where
+/// the bits are not said. Groups that are not positive are whole rows, or not said.
+std::optional<MlxScheme> stated_widths(const ConfigReader& config, const char* bits,
+                                       const char* group) {
+  const int stated_group = config.signed_integer(group, 0);
+  if (!config.contains(bits)) {
+    return std::nullopt;
+  }
+  return MlxScheme{.bits = config.integer(bits), .group = stated_group, .mode = "integers"};
+}
+
 WeightSchemes read_gptq(const ConfigReader& config) {
   const std::string format = config.string("checkpoint_format", config.string("format", "gptq"));
   if (format != "gptq" && format != "gptq_v2") {
     config.fail("checkpoint_format", "is '" + format + "', which is not supported");
   }
-  config.integer("bits", 0);
-  config.ignore("group_size");
-  return {.method = WeightSchemes::Method::gptq, .zero_point_offset = format == "gptq" ? 1 : 0};
+  return {.method = WeightSchemes::Method::gptq,
+          .mlx = stated_widths(config, "bits", "group_size"),
+          .zero_point_offset = format == "gptq" ? 1 : 0};
 }
 
 WeightSchemes read_awq(const ConfigReader& config) {
@@ -162,12 +187,14 @@ WeightSchemes read_awq(const ConfigReader& config) {
   if (version != "gemm" && version != "GEMM") {
     config.fail("version", "is '" + version + "', which is not supported");
   }
-  if (config.integer("bits", config.integer("w_bit", 4)) != 4) {
-    config.fail("bits", "is not 4, which AWQ needs");
+  // Older tools' names.
+  const bool older = config.contains("w_bit");
+  const auto widths = older ? stated_widths(config, "w_bit", "q_group_size")
+                            : stated_widths(config, "bits", "group_size");
+  if (widths && widths->bits != 4) {
+    config.fail(older ? "w_bit" : "bits", "is not 4, which AWQ needs");
   }
-  config.ignore("group_size");
-  config.ignore("q_group_size");
-  return {.method = WeightSchemes::Method::awq};
+  return {.method = WeightSchemes::Method::awq, .mlx = widths};
 }
 
 WeightSchemes read_fp8(const ConfigReader& config) {
@@ -181,6 +208,18 @@ WeightSchemes read_fp8(const ConfigReader& config) {
   return schemes;
 }
 
+/// Throws `LoadError` for rotations that the model would have to undo while it runs.
+void check_transforms(const ConfigReader& config) {
+  constexpr const char* key = "transform_config";
+  if (const auto transforms = config.object(key)) {
+    const auto groups = transforms->object("config_groups");
+    if (groups && !groups->keys().empty()) {
+      config.fail(key, "turns activations, which is not supported");
+    }
+  }
+  config.ignore_all(key);
+}
+
 /// Everything but the size of blocks with one scale is in the tensors.
 WeightSchemes read_compressed(const ConfigReader& config) {
   constexpr std::array formats = {"pack-quantized",  "int-quantized",   "float-quantized",
@@ -189,11 +228,15 @@ WeightSchemes read_compressed(const ConfigReader& config) {
   if (std::ranges::find(formats, format) == formats.end()) {
     config.fail("format", "is '" + format + "', which is not supported");
   }
+  check_transforms(config);
   WeightSchemes schemes{.method = WeightSchemes::Method::compressed_tensors};
   const auto groups = config.object("config_groups");
-  for (const std::string& key : groups ? groups->keys() : std::vector<std::string>()) {
+  const std::vector<std::string> keys = groups ? groups->keys() : std::vector<std::string>();
+  for (const std::string& key : keys) {
     const ConfigReader group = *groups->object(key);
     if (const auto weights = group.object("weights")) {
+      // Which layers are of which of several groups is not read.
+      if (keys.size() == 1) schemes.mlx = stated_widths(*weights, "num_bits", "group_size");
       const std::vector<int> block = weights->integers("block_structure");
       if (block.size() == 2 && block[0] > 0 && block[1] > 0) {
         schemes.scale_block = {block[0], block[1]};
@@ -204,6 +247,18 @@ WeightSchemes read_compressed(const ConfigReader& config) {
   return schemes;
 }
 
+/// NVIDIA's tools; the tensors say everything but the algorithm.
+WeightSchemes read_modelopt(const ConfigReader& config) {
+  constexpr std::array algorithms = {"NVFP4", "FP8"};
+  const std::string algorithm = config.string("quant_algo");
+  if (std::ranges::find(algorithms, algorithm) == algorithms.end()) {
+    config.fail("quant_algo", "is '" + algorithm + "', which is not supported");
+  }
+  config.ignore_all("config_groups");
+  config.ignore("group_size");
+  return {};
+}
+
 WeightSchemes read_hugging_face(const ConfigReader& config) {
   const std::string method = config.string("quant_method", "");
   if (method == "gptq") {
@@ -212,11 +267,14 @@ WeightSchemes read_hugging_face(const ConfigReader& config) {
   if (method == "awq") {
     return read_awq(config);
   }
-  if (method == "fp8") {
+  if (method == "fp8" || method == "fbgemm_fp8") {
     return read_fp8(config);
   }
   if (method == "compressed-tensors") {
     return read_compressed(config);
+  }
+  if (method == "modelopt" || method == "modelopt_fp4") {
+    return read_modelopt(config);
   }
   if (method == "mxfp4") {
     return {};  // gpt-oss; its tensors say everything

@@ -1,5 +1,6 @@
 // Floats of 8 bits with scales in a tensor beside them, and NVFP4 as NVIDIA's tools store it.
 #include <algorithm>
+#include <cmath>
 
 #include "arrays/tensor_index.h"
 #include "quantization/stored_tensors.h"
@@ -19,8 +20,8 @@ void check_e4m3(const StoredTensors& tensors, const std::string& suffix, const T
                 "has a value that is not a number");
 }
 
-/// How many rows and columns share a scale, by the shape of the scales: one for all, one a row, or
-/// one a block.
+/// How many rows and columns share a scale, by the shape of the scales: one for all, one a row, one
+/// a group of a row's inputs, or one a block.
 std::array<std::int64_t, 2> shared_by(const StoredTensors& tensors, const std::string& suffix,
                                       const TensorView& scales) {
   const std::int64_t rows = tensors.rows();
@@ -37,10 +38,14 @@ std::array<std::int64_t, 2> shared_by(const StoredTensors& tensors, const std::s
   const auto [block_rows, block_columns] = tensors.schemes().scale_block;
   const std::vector<std::int64_t> blocks = {(rows + block_rows - 1) / block_rows,
                                             (columns + block_columns - 1) / block_columns};
+  if (shape != blocks && shape.size() == 2 && shape[0] == rows) {
+    return {1, tensors.group_of(suffix, shape[1])};
+  }
   tensors.check(shape == blocks, suffix,
-                "has shape " + arrays::to_string(shape) + ", expected one scale, one a row, or " +
-                    arrays::to_string(blocks) + " for blocks of " + std::to_string(block_rows) +
-                    " x " + std::to_string(block_columns));
+                "has shape " + arrays::to_string(shape) +
+                    ", expected one scale, one or more a row, or " + arrays::to_string(blocks) +
+                    " for blocks of " + std::to_string(block_rows) + " x " +
+                    std::to_string(block_columns));
   tensors.check(
       block_columns % kernels::block_inputs == 0, suffix,
       "has blocks of " + std::to_string(block_columns) + " inputs, expected a multiple of 32");
@@ -138,6 +143,7 @@ StoredMatrix find_nvfp4(StoredTensors& tensors) {
   tensors.skip("input_scale");
   tensors.skip("input_global_scale");
   const float factor = element<float>(global, 0);
+  tensors.check(std::isfinite(factor) && factor != 0, name, "is zero, infinite or not a number");
   // compressed-tensors divides by what ModelOpt multiplies with.
   return read_nvfp4(weight, scales, packed ? 1.0F / factor : factor, columns);
 }

@@ -50,6 +50,21 @@ StoredMatrix make_affine(const StoredTensors& tensors, const std::string& suffix
           .activations = kernels::ActivationFormat::int15};
 }
 
+/// Throws `LoadError` where the configuration says other bits or another group.
+void check_stated(const StoredTensors& tensors, const std::string& suffix, int bits, int group) {
+  const std::optional<MlxScheme> stated = configured_scheme(tensors);
+  if (!stated) {
+    return;
+  }
+  const bool same_group =
+      stated->group <= 0 || stated->group == group || stated->group > tensors.columns();
+  tensors.check(stated->bits == bits && same_group, suffix,
+                "is stored in " + std::to_string(bits) + " bits in groups of " +
+                    std::to_string(group) + ", but the configuration says " +
+                    std::to_string(stated->bits) + " bits" +
+                    (same_group ? "" : " in groups of " + std::to_string(stated->group)));
+}
+
 /// Throws `LoadError` unless inputs are grouped in their own order.
 void check_order(StoredTensors& tensors, const std::string& suffix, int group) {
   if (!tensors.contains(suffix)) {
@@ -90,6 +105,7 @@ StoredMatrix find_gptq(StoredTensors& tensors) {
                 "has shape " + arrays::to_string(scales.shape) +
                     ", expected a column for each of " + std::to_string(rows) + " outputs");
   const int group = tensors.group_of("scales", scales.shape[0]);
+  check_stated(tensors, "qweight", bits, group);
   const TensorView zeros =
       tensors.take("qzeros", StorageType::i32, {scales.shape[0], (rows * bits + 31) / 32});
   check_order(tensors, "g_idx", group);
@@ -116,6 +132,7 @@ StoredMatrix find_awq(StoredTensors& tensors) {
                 "has shape " + arrays::to_string(scales.shape) +
                     ", expected a column for each of " + std::to_string(rows) + " outputs");
   const int group = tensors.group_of("scales", scales.shape[0]);
+  check_stated(tensors, "qweight", 4, group);
   const TensorView zeros = tensors.take("qzeros", StorageType::i32, {scales.shape[0], words});
   const auto number = [=](const TensorView& tensor, std::int64_t line, int row) {
     const auto word = element<std::uint32_t>(tensor, line * words + row / 8);
@@ -151,6 +168,7 @@ StoredMatrix find_compressed(StoredTensors& tensors) {
                 "has shape " + arrays::to_string(scales.shape) + ", expected a row for each of " +
                     std::to_string(rows) + " outputs");
   const int group = tensors.group_of("weight_scale", scales.shape[1]);
+  check_stated(tensors, "weight_packed", bits, group);
   const std::int64_t groups = scales.shape[1];
   const TensorView shape = tensors.take("weight_shape");
   tensors.check(shape.type == StorageType::i64 && shape.bytes.size() == 16 &&

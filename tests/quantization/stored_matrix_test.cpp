@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/linear_results.h"
 #include "support/fixtures.h"
 #include "support/golden_array.h"
 
@@ -28,8 +29,6 @@ namespace mx = mlx::core;
 using arrays::StorageType;
 using testing::HasSubstr;
 using tests::GoldenArray;
-
-std::string bytes_of(const mx::array& array) { return {array.data<char>(), array.nbytes()}; }
 
 /// Tensors by name, as a checkpoint holds them.
 class Store {
@@ -70,7 +69,11 @@ class Store {
     EXPECT_EQ(matrix.tensors.size() + unused_, views_.size());
     kernels::PackedMatrix packed = pack(matrix, all, columns);
     const kernels::PackedMatrix in_place = pack(matrix, all, columns, std::make_shared<int>());
-    EXPECT_EQ(bytes_of(kernels::unpack(in_place)), bytes_of(kernels::unpack(packed)));
+    for (const auto format : {kernels::ActivationFormat::int8, kernels::ActivationFormat::int15,
+                              kernels::ActivationFormat::f32}) {
+      EXPECT_EQ(tests::linear_results(in_place, format, {1, 9}),
+                tests::linear_results(packed, format, {1, 9}));
+    }
     EXPECT_EQ(in_place.packed_bytes(), 0U);
     EXPECT_EQ(in_place.bytes(), packed_bytes(matrix, rows, columns));
     EXPECT_NEAR(static_cast<double>(packed.packed_bytes()), static_cast<double>(in_place.bytes()),
@@ -302,6 +305,15 @@ TEST(StoredMatrix, Gptq) {
     schemes.zero_point_offset = 0;
     expect_values(store.pack_all(rows, columns, schemes),
                   [&](int row, int k) { return value(row, k, 0); });
+    schemes.mlx = MlxScheme{.bits = bits, .group = group, .mode = ""};
+    EXPECT_EQ(store.error(rows, columns, schemes), "found");
+    schemes.mlx->group = -1;  // whole rows, or as the tensors say
+    EXPECT_EQ(store.error(rows, columns, schemes), "found");
+    schemes.mlx->group = group / 2;
+    EXPECT_THAT(store.error(rows, columns, schemes), HasSubstr("'m.qweight' is stored in"));
+    schemes.mlx->bits = bits + 1;
+    EXPECT_THAT(store.error(rows, columns, schemes), HasSubstr("the configuration says"));
+    schemes.mlx.reset();
     std::swap(order.front(), order.back());
     store.add("m.g_idx", StorageType::i32, {columns}, order);
     EXPECT_THAT(store.error(rows, columns, schemes), HasSubstr("act-order"));
@@ -396,11 +408,8 @@ TEST(StoredMatrix, Fp8WithScalesOfEveryShape) {
     int block_rows;
     int block_columns;
   };
-  const Shape shapes[] = {{{}, rows, columns},
-                          {{1}, rows, columns},
-                          {{rows}, 1, columns},
-                          {{rows, 1}, 1, columns},
-                          {{2, 2}, 16, 64}};
+  const Shape shapes[] = {{{}, rows, columns},     {{1}, rows, columns}, {{rows}, 1, columns},
+                          {{rows, 1}, 1, columns}, {{rows, 4}, 1, 32},   {{2, 2}, 16, 64}};
   for (const auto& [shape, block_rows, block_columns] : shapes) {
     const int across = columns / block_columns;
     std::vector<float> scales;
@@ -459,6 +468,8 @@ TEST(StoredMatrix, Nvfp4OfOtherTools) {
   compressed.add("m.weight_global_scale", StorageType::f32, {1}, std::vector<float>{4.0F});
   expect_values(compressed.pack_all(rows, columns),
                 [&](int row, int k) { return 0.25F * value(row, k); });
+  compressed.add("m.weight_global_scale", StorageType::f32, {1}, std::vector<float>{0.0F});
+  EXPECT_THAT(compressed.error(rows, columns), HasSubstr("'m.weight_global_scale' is zero"));
 }
 
 TEST(StoredMatrix, Nf4WithPlainAndWithQuantizedScales) {
