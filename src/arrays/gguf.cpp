@@ -1,5 +1,6 @@
 #include "arrays/gguf.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <map>
@@ -19,6 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using base::LoadError;
+
+/// As many as the names of parts can count.
+constexpr std::int64_t most_parts = 99'999;
 
 /// The parts of a model that was split over files named `STEM-00001-of-00003.gguf`.
 struct SplitName {
@@ -71,8 +75,10 @@ class MappedGguf : public GgufFile {
   void add_parts(const fs::path& path, std::int64_t parts) {
     const auto name = parse_split_name(path.filename().string());
     if (!name || name->count != parts) {
-      throw LoadError(path_ + ": the model is split into " + std::to_string(parts) +
-                      " files, but the name does not end in -00001-of-0000N.gguf");
+      throw LoadError(
+          path_ + ": split.count says that the model lies in " + std::to_string(parts) +
+          " files, but the name does not end in " +
+          SplitName{"", static_cast<int>(std::min<std::int64_t>(parts, most_parts))}.part(1));
     }
     for (int number = 2; number <= name->count; ++number) {
       add(path.parent_path() / name->part(number), false);
@@ -92,6 +98,13 @@ class MappedGguf : public GgufFile {
     if (number != static_cast<std::int64_t>(files_.size())) {
       throw LoadError(path.string() + ": split.no is " + std::to_string(number) + ", expected " +
                       std::to_string(files_.size()));
+    }
+    const std::int64_t count = metadata.integer("split.count").value_or(1);
+    const std::int64_t expected = first ? count : metadata_.integer("split.count").value_or(1);
+    if (count < 1 || count != expected) {
+      throw LoadError(path.string() + ": split.count is " + std::to_string(count) +
+                      (first ? ", expected at least 1"
+                             : ", but in the first file " + std::to_string(expected)));
     }
     if (first) metadata_ = std::move(metadata);
     for (GgufHeader::Tensor& tensor : header.tensors) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "arrays/gguf_value_type.h"
+#include "arrays/lfs_pointer.h"
 #include "arrays/tensor_index.h"
 #include "base/error.h"
 
@@ -302,6 +303,7 @@ std::optional<std::uint32_t> gguf_type_code(StorageType type) {
 }
 
 GgufHeader parse_gguf_header(std::span<const std::byte> file, const std::string& path) {
+  refuse_lfs_pointer(file, path);
   Reader reader(file, path);
   check_version(reader);
   // The smallest tensor entry: name length, dimensions, type, offset. The smallest metadata entry:

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -75,7 +76,9 @@ std::map<std::string, std::string> read_index(const fs::path& path) {
     }
     const auto file_name = shard.get<std::string>();
     // A name with folders could lead out of the checkpoint.
-    if (file_name.empty() || file_name == ".." || file_name.find('/') != std::string::npos) {
+    const bool is_name = !file_name.empty() && file_name != "." && file_name != ".." &&
+                         file_name.find_first_of(std::string_view("/\0", 2)) == std::string::npos;
+    if (!is_name) {
       throw LoadError(path.string() + ": shard " + shown_name(file_name) + " is no file name");
     }
     shards.emplace(name, file_name);

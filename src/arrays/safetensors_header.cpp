@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "arrays/lfs_pointer.h"
 #include "arrays/tensor_index.h"
 #include "base/error.h"
 
@@ -192,6 +193,7 @@ std::string_view safetensors_type_name(StorageType type) {
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& path) {
+  refuse_lfs_pointer(file, path);
   std::uint64_t length = 0;
   if (file.size() < sizeof(length)) throw LoadError(path + ": not a safetensors file");
   std::memcpy(&length, file.data(), sizeof(length));

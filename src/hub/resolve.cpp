@@ -190,11 +190,9 @@ LocalModel resolve(const std::string& model) {
   if (model.empty()) throw LoadError("the model's name is empty" + suggestion("", list_models()));
   std::error_code error;
   if (fs::is_directory(model, error)) return local_model(model, "");
-  if (is_file(model)) {
-    if (!ends_with(model, ".gguf")) {
-      throw LoadError(model + " is neither a folder nor a .gguf file");
-    }
-    return local_model(model, "");
+  if (is_file(model) && ends_with(model, ".gguf")) return local_model(model, "");
+  if (fs::exists(model, error)) {
+    throw LoadError(model + " is neither a folder nor a .gguf file");
   }
   const std::vector<LocalModel> models = list_models();
   for (const LocalModel& candidate : models) {

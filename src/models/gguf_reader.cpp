@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -18,10 +20,27 @@ constexpr std::array inert_gguf_keys = {
     "vocab_size",
 };
 
+/// Throws `LoadError` for a file that says of itself that it is no model.
+std::shared_ptr<const arrays::GgufFile> refuse_other_kinds(
+    std::shared_ptr<const arrays::GgufFile> file) {
+  constexpr auto kinds = std::to_array<std::pair<std::string_view, std::string_view>>(
+      {{"adapter", "an adapter of a model"},
+       {"imatrix", "an importance matrix"},
+       {"mmproj", "the part of a model that sees or hears"}});
+  const std::string type = file->metadata().string("general.type").value_or("");
+  for (const auto& [kind, meaning] : kinds) {
+    if (type == kind) {
+      throw base::LoadError(file->path() + " is no model: its general.type is " + type + ", " +
+                            std::string(meaning) + ".");
+    }
+  }
+  return file;
+}
+
 }  // namespace
 
 GgufReader::GgufReader(std::shared_ptr<const arrays::GgufFile> file, layers::WeightReader& weights)
-    : file_(std::move(file)),
+    : file_(refuse_other_kinds(std::move(file))),
       weights_(&weights),
       architecture_(file_->metadata().require_string("general.architecture")) {}
 

@@ -242,6 +242,7 @@ RopeSettings read_rope(const ConfigReader& config, std::string_view layer_type,
 
 RopeSettings read_rope(const GgufReader& file, int head_dim, double default_theta) {
   const int dims = file.integer("rope.dimension_count", head_dim);
+  if (dims % 2 != 0) file.fail("rope.dimension_count", "is odd, but numbers turn in pairs");
   RopeSettings settings{.theta = file.number("rope.freq_base", default_theta),
                         .partial = static_cast<double>(dims) / head_dim,
                         .context_limit = {}};

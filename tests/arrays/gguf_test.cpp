@@ -244,7 +244,14 @@ TEST_F(GgufSplitTest, RefusesIncompleteSets) {
   folder_.write("m-00002-of-00002.gguf", part(0, 2, "b").build(data));
   EXPECT_THAT(failure_of("m-00001-of-00002.gguf"), HasSubstr("split.no is 0, expected 1"));
   folder_.write("plain.gguf", part(0, 2, "a").build(data));
-  EXPECT_THAT(failure_of("plain.gguf"), HasSubstr("split into 2 files"));
+  EXPECT_THAT(failure_of("plain.gguf"),
+              HasSubstr("split.count says that the model lies in 2 files, but "
+                        "the name does not end in -00001-of-00002.gguf"));
+  folder_.write("m-00002-of-00002.gguf", part(1, 3, "b").build(data));
+  EXPECT_THAT(failure_of("m-00001-of-00002.gguf"),
+              HasSubstr("m-00002-of-00002.gguf: split.count is 3, but in the first file 2"));
+  folder_.write("none.gguf", part(0, 0, "a").build(data));
+  EXPECT_THAT(failure_of("none.gguf"), HasSubstr("split.count is 0, expected at least 1"));
 }
 
 }  // namespace

@@ -115,12 +115,19 @@ TEST_F(SafetensorsTest, OpensShardsThroughTheIndex) {
   EXPECT_THAT(folder_failure(), HasSubstr("tensor \"c\" is missing"));
   folder_.write(index, R"({"weight_map":{"a":"three.safetensors"}})");
   EXPECT_THAT(folder_failure(), HasSubstr("three.safetensors"));
-  folder_.write(index, R"({"weight_map":{"a":"../one.safetensors"}})");
-  EXPECT_THAT(folder_failure(), HasSubstr("is no file name"));
+  for (const char* name : {"../one.safetensors", "..", ".", R"(one.safetensors\u0000)"}) {
+    folder_.write(index, std::string(R"({"weight_map":{"a":")") + name + R"("}})");
+    EXPECT_THAT(folder_failure(), HasSubstr("is no file name")) << name;
+  }
   folder_.write(index, R"({"weight_map":[]})");
   EXPECT_THAT(folder_failure(), HasSubstr("weight_map"));
   folder_.write(index, "{");
   EXPECT_THAT(folder_failure(), HasSubstr("not valid JSON"));
+}
+
+TEST_F(SafetensorsTest, NamesWhatGitLfsLeaves) {
+  folder_.write("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:00\n");
+  EXPECT_THAT(folder_failure(), HasSubstr("model.safetensors is a pointer of Git LFS"));
 }
 
 TEST_F(SafetensorsTest, FolderWithoutIndex) {

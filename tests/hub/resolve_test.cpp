@@ -97,6 +97,7 @@ TEST_F(ResolveTest, SaysWhatIsWrong) {
   EXPECT_THAT(failure("absent"), HasSubstr("there is no model in"));
   const fs::path text = write("notes.txt", "");
   EXPECT_THAT(failure(text.string()), HasSubstr("neither a folder nor a .gguf file"));
+  EXPECT_THAT(failure("/dev/null"), HasSubstr("neither a folder nor a .gguf file"));
 }
 
 TEST_F(ResolveTest, AnEmptyNameIsNoModel) {
