@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <csignal>
-#include <filesystem>
 #include <iomanip>
 #include <iostream>
 #include <memory>
-#include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
@@ -18,6 +16,7 @@
 #include "cli/verbs.h"
 #include "conversion/plan.h"
 #include "conversion/sensitivity.h"
+#include "conversion/staging_folder.h"
 #include "hub/resolve.h"
 #include "server/protocol/parameter.h"
 
@@ -147,13 +146,10 @@ void apply_budget(const ConvertVerbOptions& options, conversion::ConvertOptions&
   if (!parsed.trellis && (parsed.quantize->mode != quantization::MlxMode::affine || options.bits)) {
     throw base::UsageError("--target-bpw chooses the bits of affine weights by itself");
   }
-  if (std::filesystem::exists(parsed.destination)) {
-    throw std::runtime_error(parsed.destination.string() + " exists already");
-  }
+  conversion::require_free(parsed.destination);
   conversion::BudgetOptions budget;
   budget.source = parsed.source;
   budget.bits_per_weight = *options.target_bpw;
-  budget.group = parsed.quantize->group;
   if (options.calibration == none) {
     throw base::UsageError("--target-bpw measures on a calibration text");
   }
@@ -163,7 +159,7 @@ void apply_budget(const ConvertVerbOptions& options, conversion::ConvertOptions&
   if (parsed.trellis) {
     parsed.trellis->layers = conversion::choose_trellis(budget, parsed);
   } else {
-    parsed.layers = conversion::choose_formats(budget);
+    parsed.layers = conversion::choose_formats(budget, parsed);
   }
 }
 
@@ -252,11 +248,13 @@ void add_convert(CLI::App& app, Action& action) {
                    "(default with --trellis, where it is exact: 42), or none");
   auto* dequantize =
       verb->add_flag("--dequantize", options->dequantize, "write all weights as plain numbers");
-  verb->add_option("--gguf", options->gguf,
-                   "write a GGUF file of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, "
-                   "Q6_K, IQ4_NL or IQ4_XS")
-      ->excludes(quantize)
-      ->excludes(dequantize);
+  auto* gguf =
+      verb->add_option(
+              "--gguf", options->gguf,
+              "write a GGUF file of F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, "
+              "Q6_K, IQ4_NL or IQ4_XS")
+          ->excludes(quantize)
+          ->excludes(dequantize);
   quantize->excludes(dequantize);
   verb->add_option(
           "--rule", options->rules,
@@ -273,7 +271,7 @@ void add_convert(CLI::App& app, Action& action) {
       "file with the text to measure on, and to feed errors of trellis codes back by (default for "
       "these: a text of the program's own), or none");
   budget->needs(calibration);
-  budget->excludes(dequantize);
+  budget->excludes(dequantize)->excludes(gguf);
   verb->add_option("--threads", options->threads,
                    "threads that compute (default: the physical cores)")
       ->check(whole_number(1));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
@@ -42,9 +43,14 @@ bool goes_along(const fs::path& file) {
   constexpr std::array<std::string_view, 7> extensions = {".json", ".jinja", ".model",   ".txt",
                                                           ".py",   ".md",    ".tiktoken"};
   const std::string name = file.filename().string();
-  if (name == "config.json" || name == "params.json" || name.ends_with(".index.json")) {
-    return false;  // written anew, or about names that the output does not have
-  }
+  // Written anew, or about names and codes that the output does not have.
+  constexpr std::array<std::string_view, 6> stale = {"config.json",
+                                                     "params.json",
+                                                     "quant_config.json",
+                                                     "quantize_config.json",
+                                                     "quantization_config.json",
+                                                     "hf_quant_config.json"};
+  if (std::ranges::find(stale, name) != stale.end() || name.ends_with(".index.json")) return false;
   return name.starts_with("LICENSE") ||
          std::ranges::find(extensions, file.extension().string()) != extensions.end();
 }
@@ -228,6 +234,7 @@ void copy_values(const arrays::GgufMetadata& metadata, arrays::GgufValues& value
 
 ConvertReport to_gguf(const Source& source, const ConvertOptions& options) {
   std::vector<SourceTensor> tensors = source.tensors;
+  std::vector<std::string> notes;
   arrays::GgufValues values;
   const auto add = [&](const char* key, arrays::GgufValue value) {
     values.emplace_back(key, std::move(value));
@@ -240,6 +247,7 @@ ConvertReport to_gguf(const Source& source, const ConvertOptions& options) {
     const Layout& layout = layout_of(source);
     GgufSettings settings = gguf_settings(source, layout);
     drop_tied_head(source.config, tensors);
+    drop_unread(source, tensors, notes);
     const auto embedding = std::ranges::find(tensors, "model.embed_tokens.weight",
                                              [](const SourceTensor& t) { return t.name(); });
     if (embedding == tensors.end()) {
@@ -258,6 +266,7 @@ ConvertReport to_gguf(const Source& source, const ConvertOptions& options) {
   add("general.quantization_version", std::uint64_t{2});
 
   Plan plan = plan_gguf(std::move(tensors), options);
+  std::ranges::move(notes, std::back_inserter(plan.notes));
   const ConvertReport report = report_of(plan);
   check_space(options.destination, report.bytes);
   remove_leftovers(options.destination);
@@ -302,9 +311,7 @@ ConvertReport convert(const ConvertOptions& options) {
   ConvertOptions normal = options;
   normal.destination = normal_path(options.destination);
   if (normal.trellis && !normal.quantize) normal.quantize = quantization::MlxFormat{};
-  if (fs::exists(fs::symlink_status(normal.destination))) {
-    throw std::runtime_error(normal.destination.string() + " exists already");
-  }
+  require_free(normal.destination);
   try {
     const Source source = open_source(options.source);
     models::audit_checkpoint(options.source);

@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "conversion/fold.h"
 #include "conversion/gguf_settings.h"
+#include "models/audit.h"
 #include "models/config_reader.h"
+#include "models/inspect.h"
 #include "models/registry.h"
 #include "models/sequence_model.h"
 
@@ -136,11 +138,26 @@ void drop_tied_head(const ordered_json& config, std::vector<SourceTensor>& tenso
                 [](const SourceTensor& tensor) { return tensor.name() == "lm_head.weight"; });
 }
 
+void drop_unread(const Source& source, std::vector<SourceTensor>& tensors,
+                 std::vector<std::string>& notes) {
+  const models::Descriptor descriptor = models::inspect_model(source.path).descriptor;
+  std::erase_if(tensors, [&](const SourceTensor& tensor) {
+    const std::string_view reason = tensor.elements() == 0
+                                        ? std::string_view("it holds nothing")
+                                        : models::reason_to_ignore(tensor.name(), descriptor);
+    if (reason.empty()) return false;
+    notes.push_back(tensor.name() + " is left out: " + std::string(reason));
+    return true;
+  });
+}
+
 FolderPlan prepare_folder(const Source& source, const ConvertOptions& options) {
   std::vector<SourceTensor> tensors = source.tensors;
   ordered_json config = source.config;
   const bool from_gguf = source.gguf != nullptr;
+  std::vector<std::string> notes;
   if (from_gguf) {
+    drop_unread(source, tensors, notes);
     const Layout& layout = layout_of(source);
     HuggingFaceSettings settings = hugging_face_settings(source, layout);
     config = std::move(settings.config);
@@ -149,7 +166,6 @@ FolderPlan prepare_folder(const Source& source, const ConvertOptions& options) {
   }
   drop_tied_head(config, tensors);
   name_rope_as_before(config);
-  std::vector<std::string> notes;
   if (options.rotation_seed) {
     rotate(config, tensors, *options.rotation_seed, source.path);
   } else if (options.rotate_where_exact) {

@@ -30,4 +30,9 @@ const Layout& layout_of(const Source& source);
 /// Drops a head that is the embedding again, which readers would have no use for.
 void drop_tied_head(const nlohmann::ordered_json& config, std::vector<SourceTensor>& tensors);
 
+/// Drops tensors that the model leaves unread, which have no names in the other container, and
+/// notes why.
+void drop_unread(const Source& source, std::vector<SourceTensor>& tensors,
+                 std::vector<std::string>& notes);
+
 }  // namespace espalier::conversion

@@ -180,9 +180,6 @@ std::string known_architectures() { return joined<&Layout::architecture>(); }
 std::vector<SourceTensor> to_gguf_layout(const Layout& layout, const HeadCounts& heads,
                                          std::vector<SourceTensor> tensors,
                                          const std::string& path) {
-  std::erase_if(tensors, [](const SourceTensor& tensor) {
-    return tensor.name().ends_with("rotary_emb.inv_freq");
-  });
   for (SourceTensor& tensor : tensors) {
     const auto name = translate(layout, tensor.name(), &Names::hugging_face, &Names::gguf);
     if (!name) fail(path, tensor);

@@ -32,11 +32,8 @@ struct Shape {
 /// What tells the matrices of a folder from its other tensors, and their shapes.
 class Matrices {
  public:
-  Matrices(const Source& source, const ordered_json& settings, const WeightSchemes& schemes)
-      : file_(*source.file), schemes_(schemes) {
-    const auto bits = settings.find("bits");
-    if (bits != settings.end() && bits->is_number_integer()) bits_ = bits->get<std::int64_t>();
-  }
+  Matrices(const Source& source, const WeightSchemes& schemes)
+      : file_(*source.file), schemes_(schemes) {}
 
   /// "model.layers.0.mlp.up_proj" when `tensor` holds the codes of its weight.
   std::optional<std::string> module(const TensorView& tensor) const {
@@ -50,7 +47,7 @@ class Matrices {
 
   /// Of the weight as plain numbers.
   Shape shape(const TensorView& codes, const std::string& module) const {
-    if (codes.name.ends_with(".qweight")) return shape_of_words(codes);
+    if (codes.name.ends_with(".qweight")) return shape_of_words(codes, module);
     if (const auto* stated = file_.find(module + ".weight_shape")) return stated_shape(*stated);
     if (file_.find(module + ".weight.absmax") != nullptr) return described_shape(codes, module);
     const auto& shape = codes.shape;
@@ -70,14 +67,20 @@ class Matrices {
     throw LoadError(file_.path() + ": tensor " + arrays::shown_name(tensor.name) + " " + what);
   }
 
-  /// Words of GPTQ go along the inputs, those of AWQ along the outputs.
-  Shape shape_of_words(const TensorView& codes) const {
+  /// Words of GPTQ go along the inputs, those of AWQ along the outputs. Zero points, a line of them
+  /// for all outputs, tell how many bits a number takes.
+  Shape shape_of_words(const TensorView& codes, const std::string& module) const {
     if (codes.shape.size() != 2) fail(codes, "is no matrix");
     if (schemes_.method == WeightSchemes::Method::awq) {
       return {codes.shape[1] * word_bits / 4, codes.shape[0]};
     }
-    if (bits_ < 1 || bits_ > 8) fail(codes, "has codes of a width that the configuration lacks");
-    return {codes.shape[1], codes.shape[0] * word_bits / bits_};
+    const std::int64_t rows = codes.shape[1];
+    const auto* zeros = file_.find(module + ".qzeros");
+    if (zeros == nullptr) fail(codes, "has no zero points beside it");
+    const std::int64_t bits =
+        zeros->shape.size() == 2 && rows > 0 ? zeros->shape[1] * word_bits / rows : 0;
+    if (bits < 1 || bits > word_bits) fail(*zeros, "does not fit the codes beside it");
+    return {rows, codes.shape[0] * word_bits / bits};
   }
 
   Shape stated_shape(const TensorView& tensor) const {
@@ -105,10 +108,10 @@ class Matrices {
 
   const arrays::TensorFile& file_;
   const WeightSchemes& schemes_;
-  std::int64_t bits_ = 0;
 };
 
 WeightSchemes read_schemes(const Source& source, const ordered_json& settings) {
+  if (settings.empty()) return {};
   const models::ConfigReader config((source.path / "config.json").string(),
                                     nlohmann::json{{"quantization_config", settings}});
   return models::read_weight_schemes(config);
@@ -125,7 +128,7 @@ int checked(std::int64_t size, const TensorView& codes, const std::string& path)
 
 void add_scheme_tensors(Source& source, const ordered_json& settings) {
   const WeightSchemes schemes = read_schemes(source, settings);
-  const Matrices matrices(source, settings, schemes);
+  const Matrices matrices(source, schemes);
   const auto lookup = [&](const std::string& name) -> std::optional<TensorView> {
     const TensorView* found = source.file->find(name);
     return found == nullptr ? std::nullopt : std::optional(*found);

@@ -16,8 +16,6 @@
 #include "base/tile_counter.h"
 #include "conversion/allocation.h"
 #include "conversion/folder_plan.h"
-#include "conversion/gguf_settings.h"
-#include "conversion/layout.h"
 #include "conversion/plan.h"
 #include "conversion/source.h"
 #include "conversion/text_parts.h"
@@ -48,7 +46,6 @@ constexpr std::array widths = {2, 3, 4, 5, 6, 8};
 constexpr int probe_width = 3;
 constexpr int sequences = 4;
 constexpr std::size_t sequence_tokens = 96;
-constexpr int scale_bits = 16;
 
 /// The tensors of a file, one of them with other values.
 class Overlay : public arrays::TensorFile {
@@ -152,58 +149,65 @@ Quantized quantize(const SourceTensor& tensor, const MlxFormat& format, bool kee
   return result;
 }
 
-/// Names of the source's tensors in Hugging Face's layout.
-std::vector<std::string> target_names(const Source& source) {
-  std::vector<SourceTensor> tensors = source.tensors;
-  if (source.gguf) {
-    const std::string name = source.gguf->metadata().require_string("general.architecture");
-    const Layout* layout = find_layout_of_architecture(name);
-    if (layout == nullptr) {
-      throw base::LoadError(source.path.string() + ": GGUF files of architecture " + name +
-                            " cannot become safetensors");
-    }
-    std::erase_if(tensors, [](const auto& tensor) { return tensor.shape().size() < 2; });
-    tensors = to_hugging_face_layout(*layout, hugging_face_settings(source, *layout).heads,
-                                     std::move(tensors), source.path.string());
-  } else {
-    std::erase_if(tensors, [](const auto& tensor) { return tensor.shape().size() < 2; });
+/// Where a planned tensor lies in the file, unquantized.
+const SourceTensor& stored_tensor(const Source& source, const PlannedTensor& planned) {
+  const auto stored = std::ranges::find(source.tensors, planned.source.stored_name(),
+                                        [](const SourceTensor& tensor) { return tensor.name(); });
+  if (stored == source.tensors.end() || stored->foreign() ||
+      !std::holds_alternative<StorageType>(stored->encoding())) {
+    throw base::LoadError(source.path.string() +
+                          ": weights that are quantized already cannot be measured");
   }
-  std::vector<std::string> names;
-  for (const SourceTensor& tensor : tensors) names.push_back(tensor.name());
-  return names;
+  return *stored;
 }
 
-/// A layer that can be quantized, under both names.
+[[noreturn]] void too_few_bits(double bits) {
+  throw UsageError("no allocation takes so few bits as " + bits_text(bits) + " a weight");
+}
+
+/// A layer that can be quantized.
 struct Layer {
-  const SourceTensor* tensor;
-  std::string name;
+  const SourceTensor* tensor;  // as the file has it
+  std::string name;            // in Hugging Face's layout
 };
 
-std::vector<Layer> layers_of(const Source& source, int group) {
-  const std::vector<std::string> names = target_names(source);
+/// What a budget leaves to choose.
+struct FreeLayers {
   std::vector<Layer> layers;
-  std::size_t matrix = 0;
-  for (const SourceTensor& tensor : source.tensors) {
-    if (tensor.shape().size() < 2) continue;
-    const std::string& name = names.at(matrix++);
-    if (!is_quantizable(tensor) || tensor.columns() % group != 0) continue;
-    if (tensor.foreign() || !std::holds_alternative<StorageType>(tensor.encoding())) {
-      throw base::LoadError(source.path.string() +
-                            ": weights that are quantized already cannot be measured");
-    }
-    layers.push_back({&tensor, layer_name(name)});
-  }
-  return layers;
-}
+  double overhead = 0;  // bits a weight beside its code's
+  double budget = 0;    // bits that a weight may have on average
+};
 
-/// Bits that the layers may have on average, so that the whole model has `wanted`.
-double layer_budget(const Source& source, const std::vector<Layer>& layers, double wanted) {
+/// The layers whose bits neither rules nor their shapes settle.
+FreeLayers free_layers(const Source& source, ConvertOptions conversion, double wanted) {
+  conversion.quantize->bits = widths[0];
+  const Plan narrow = prepare_folder(source, conversion).plan;
+  conversion.quantize->bits = widths[1];
+  const Plan wider = prepare_folder(source, conversion).plan;
+  FreeLayers result;
   double all = 0;
-  double quantizable = 0;
-  for (const SourceTensor& tensor : source.tensors) all += static_cast<double>(tensor.elements());
-  for (const Layer& layer : layers) quantizable += static_cast<double>(layer.tensor->elements());
-  const double dense_bits = (all - quantizable) * scale_bits;
-  return (wanted * all - dense_bits) / quantizable;
+  double fixed = 0;  // bits
+  double fewest = 0;
+  double values = 0;  // of the free ones
+  for (std::size_t i = 0; i < narrow.tensors.size(); ++i) {
+    const PlannedTensor& tensor = narrow.tensors[i];
+    const double bits = 8.0 * static_cast<double>(stored_bytes(tensor));
+    all += static_cast<double>(tensor.source.elements());
+    if (tensor.target == wider.tensors[i].target) {
+      fixed += bits;
+      continue;
+    }
+    fewest += bits;
+    values += static_cast<double>(tensor.source.elements());
+    result.layers.push_back({&stored_tensor(source, tensor), layer_name(tensor.source.name())});
+  }
+  if (result.layers.empty()) {
+    throw UsageError("there is no layer whose bits could be chosen");
+  }
+  if (wanted * all - fixed < fewest) too_few_bits(wanted);
+  result.overhead = fewest / values - widths[0];
+  result.budget = (wanted * all - fixed) / values;
+  return result;
 }
 
 /// Measures what changed values of one tensor do to the model's answers.
@@ -243,14 +247,7 @@ struct CodedLayer {
 /// What it can become. Of formats that take as many bits the one without halves.
 CodedLayer coded_layer(const Source& source, const PlannedTensor& planned,
                        const TrellisFormat& format) {
-  const auto stored = std::ranges::find(source.tensors, planned.source.stored_name(),
-                                        [](const SourceTensor& tensor) { return tensor.name(); });
-  if (stored == source.tensors.end() || stored->foreign() ||
-      !std::holds_alternative<StorageType>(stored->encoding())) {
-    throw base::LoadError(source.path.string() +
-                          ": weights that are quantized already cannot be measured");
-  }
-  CodedLayer layer{&*stored, layer_name(planned.source.name()), format, {}};
+  CodedLayer layer{&stored_tensor(source, planned), layer_name(planned.source.name()), format, {}};
   for (const double bits : {4.0, 3.5, 3.0, 2.5, 2.0}) {
     TrellisFormat width = format;
     width.bits = static_cast<int>(bits);
@@ -302,20 +299,16 @@ std::vector<float> decoded(const SourceTensor& tensor, const TrellisFormat& form
 
 }  // namespace
 
-std::map<std::string, MlxFormat> choose_formats(const BudgetOptions& options) {
+std::map<std::string, MlxFormat> choose_formats(const BudgetOptions& options,
+                                                const ConvertOptions& conversion) {
   const Source source = open_source(options.source);
-  const std::vector<Layer> layers = layers_of(source, options.group);
-  const double overhead = 2.0 * scale_bits / options.group;
-  const double budget = layer_budget(source, layers, options.bits_per_weight);
-  if (layers.empty() || budget < widths.front() + overhead) {
-    throw UsageError("no allocation takes so few bits as " + bits_text(options.bits_per_weight) +
-                     " a weight");
-  }
+  const auto [layers, overhead, budget] = free_layers(source, conversion, options.bits_per_weight);
+  const int group = conversion.quantize->group;
   const DamageMeter meter(source, options.text);
   std::vector<Choice> choices;
   for (const Layer& layer : layers) {
     if (options.cancelled.cancelled()) throw Interrupted();
-    MlxFormat format{MlxMode::affine, probe_width, options.group};
+    MlxFormat format{MlxMode::affine, probe_width, group};
     Quantized probe = quantize(*layer.tensor, format, true);
     const double damage = meter.damage(layer.tensor->name(), std::move(probe.values));
     Choice choice{layer.name, layer.tensor->elements(), {}};
@@ -331,7 +324,7 @@ std::map<std::string, MlxFormat> choose_formats(const BudgetOptions& options) {
   }
   std::map<std::string, MlxFormat> formats;
   for (const auto& [name, bits] : allocate(choices, overhead, budget)) {
-    formats[name] = {MlxMode::affine, static_cast<int>(bits), options.group};
+    formats[name] = {MlxMode::affine, static_cast<int>(bits), group};
   }
   return formats;
 }
@@ -360,10 +353,8 @@ std::map<std::string, TrellisFormat> choose_trellis(const BudgetOptions& options
     fewest += values * layer.widths.begin()->first;
     coded += values;
   }
-  if (layers.empty() || left < fewest) {
-    throw UsageError("no allocation takes so few bits as " + bits_text(options.bits_per_weight) +
-                     " a weight");
-  }
+  if (layers.empty()) throw UsageError("there is no matrix that could be trellis-coded");
+  if (left < fewest) too_few_bits(options.bits_per_weight);
   const DamageMeter meter(source, options.text);
   std::vector<Choice> choices;
   for (const CodedLayer& layer : layers) {

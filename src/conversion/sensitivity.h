@@ -14,7 +14,6 @@ struct BudgetOptions {
   std::filesystem::path source;
   /// Mean bits over all parameters, scales and dense tensors included.
   double bits_per_weight = 4.5;
-  int group = 64;
   std::string text;  // what the model is measured on
   base::CancellationToken cancelled;
   std::function<void(int done, int total)> progress = {};  // layers measured
@@ -25,12 +24,14 @@ struct BudgetOptions {
 /// divergence of its distributions from those of the unquantized model is what the layer's error
 /// costs; other widths cost in proportion to their squared error. Loads the model. Throws
 /// `LoadError` for a model that cannot be run and `UsageError` for a text that is too short or a
-/// budget below the least that is possible.
-std::map<std::string, quantization::MlxFormat> choose_formats(const BudgetOptions& options);
+/// budget below the least that is possible. `conversion` says what else the layers and all other
+/// tensors become, the group and rules included; its `quantize` is set and affine.
+std::map<std::string, quantization::MlxFormat> choose_formats(const BudgetOptions& options,
+                                                              const ConvertOptions& conversion);
 
 /// The same for the matrices that `conversion` makes trellis codes of, which are measured with the
 /// bits that it gives them: 2 to 4 bits in halves, by what coding loses of normally distributed
-/// weights. `group` is not looked at.
+/// weights.
 std::map<std::string, kernels::TrellisFormat> choose_trellis(const BudgetOptions& options,
                                                              const ConvertOptions& conversion);
 

@@ -89,6 +89,16 @@ Settings take_quantization(ordered_json& config) {
   return settings;
 }
 
+/// Whether a file holds weights of schemes that tensors alone tell, as loading has it.
+bool has_scheme_tensors(const arrays::TensorFile& file) {
+  constexpr auto suffixes = std::to_array<std::string_view>(
+      {".weight_scale", ".weight_scale_inv", ".weight_packed", ".qweight", ".weight.absmax"});
+  return std::ranges::any_of(file.tensors(), [&](const arrays::TensorView& tensor) {
+    return std::ranges::any_of(
+        suffixes, [&](std::string_view suffix) { return tensor.name.ends_with(suffix); });
+  });
+}
+
 void add_folder_tensors(Source& source, const ordered_json& settings) {
   const std::string config_path = (source.path / "config.json").string();
   const MlxSettings mlx(settings, config_path);
@@ -165,7 +175,7 @@ Source open_source(const std::filesystem::path& path) {
   source.config = ordered_json::parse(tokenizer::read_text_file(config_path), nullptr, false);
   if (!source.config.is_object()) throw LoadError(config_path.string() + " is no JSON object");
   const Settings settings = take_quantization(source.config);
-  if (settings.of_mlx) {
+  if (settings.of_mlx && !(settings.values.empty() && has_scheme_tensors(*source.file))) {
     add_folder_tensors(source, settings.values);
   } else {
     add_scheme_tensors(source, settings.values);

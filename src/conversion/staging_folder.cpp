@@ -35,6 +35,15 @@ fs::path normal_path(const fs::path& path) {
   return whole.has_filename() ? whole : whole.parent_path();
 }
 
+void require_free(const fs::path& destination) {
+  std::error_code error;
+  const fs::file_type type = fs::symlink_status(destination, error).type();
+  if (type == fs::file_type::not_found) return;
+  throw std::runtime_error(type == fs::file_type::none
+                               ? "cannot write " + destination.string() + ": " + error.message()
+                               : destination.string() + " exists already");
+}
+
 void remove_leftovers(const fs::path& destination) {
   const std::string prefix = destination.filename().string() + ".partial-";
   std::vector<fs::path> leftovers;

@@ -23,6 +23,10 @@ class StagingFolder {
   std::filesystem::path temporary_;
 };
 
+/// Throws `std::runtime_error` when something lies at a path, be it a link to nowhere, or when
+/// nothing can.
+void require_free(const std::filesystem::path& destination);
+
 /// Removes files and folders `NAME.partial-PID` beside `destination` whose process is gone.
 void remove_leftovers(const std::filesystem::path& destination);
 

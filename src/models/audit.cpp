@@ -8,6 +8,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "arrays/tensor_index.h"
 #include "base/error.h"
 
 namespace espalier::models {
@@ -89,7 +90,16 @@ bool is_of_another_part(const std::string& name, const TensorNames& names) {
   return false;
 }
 
-/// Why a tensor may lie in the file unread; empty when it may not.
+/// A name as messages show it: in quotes, cut when it is too long to read.
+std::string in_quotes(const std::string& name) {
+  std::string shown = arrays::shown_name(name);
+  shown.front() = '\'';
+  shown.back() = '\'';
+  return shown;
+}
+
+}  // namespace
+
 std::string_view reason_to_ignore(const std::string& name, const Descriptor& descriptor) {
   if (descriptor.tied_head && name.starts_with(descriptor.names.head + ".")) {
     return "a second copy of the tied head";
@@ -110,8 +120,6 @@ std::string_view reason_to_ignore(const std::string& name, const Descriptor& des
   return {};
 }
 
-}  // namespace
-
 void check_all_tensors_read(const Descriptor& descriptor, layers::WeightReader& weights) {
   constexpr std::size_t shown = 5;
   std::vector<std::string> unread = weights.unread();
@@ -130,7 +138,7 @@ void check_all_tensors_read(const Descriptor& descriptor, layers::WeightReader& 
   }
   std::string names;
   for (std::size_t i = 0; i < std::min(shown, unread.size()); ++i) {
-    names += (i == 0 ? "'" : ", '") + unread[i] + "'";
+    names += (i == 0 ? "" : ", ") + in_quotes(unread[i]);
   }
   if (unread.size() > shown) {
     names += " and " + std::to_string(unread.size() - shown) + " more";

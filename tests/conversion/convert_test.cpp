@@ -358,6 +358,8 @@ TEST_F(Convert, RefusesWhatMakesNoSense) {
   expect_refused<base::UsageError>(wrong, "name");
   wrong.destination = folder_.path() / "missing" / "out";
   expect_refused<std::runtime_error>(wrong, "out");
+  wrong.destination = folder_.path() / std::string(300, 'n');
+  expect_refused<std::runtime_error>(wrong, "cannot write ");
   wrong.destination = folder_.write("taken", "");
   expect_refused<std::runtime_error>(wrong, "exists already");
   EXPECT_THAT(names_in(folder_.path()), testing::ElementsAre("taken"));
@@ -413,6 +415,29 @@ TEST_F(Convert, RefusesWhatTheConfigurationDoesNotDescribe) {
   refused("self_attn.q_proj.weight' is missing; ");
   config["model_type"] = "lama";
   refused("llama");
+}
+
+/// An unread tensor has no name in the other container.
+TEST_F(Convert, LeavesOutWhatTheModelDoesNotRead) {
+  const fs::path source = folder_.path() / "source";
+  fs::create_directory(source);
+  fs::copy_file(fixtures_ / "llama" / "config.json", source / "config.json");
+  const auto original = arrays::open_safetensors(fixtures_ / "llama" / "model.safetensors");
+  std::vector<arrays::SafetensorsWriter::Entry> entries;
+  for (const auto& tensor : original->tensors()) {
+    entries.push_back({tensor.name, tensor.type, tensor.shape});
+  }
+  const std::string extra = "model.layers.0.self_attn.k_scale";
+  entries.push_back({extra, StorageType::f32, {1}});
+  arrays::SafetensorsWriter writer(source / "model.safetensors", entries);
+  for (const auto& tensor : original->tensors()) writer.append(tensor.bytes);
+  writer.append(std::vector<std::byte>(sizeof(float)));
+  writer.finish();
+  ConvertOptions there = options("llama", "model.gguf");
+  there.source = source;
+  there.gguf = StorageType::f16;
+  EXPECT_THAT(convert(there).notes, testing::Contains(HasSubstr(extra + " is left out: ")));
+  EXPECT_EQ(arrays::GgufFile::open(there.destination)->tensors().size(), entries.size() - 1);
 }
 
 TEST_F(Convert, LeavesNothingWhenCancelled) {

@@ -176,14 +176,21 @@ TEST_F(SchemeTensors, GptqBecomesItsValues) {
       stored(".qweight", StorageType::i32, {columns / 8, rows}, words),
       stored(".qzeros", StorageType::i32, {columns / group, rows / 8}, zeros),
       stored(".scales", StorageType::f32, {columns / group, rows}, scales)};
-  write_checkpoint(folder_.path() / "source", settings, tensors);
-  const std::vector<float> actual = dequantized();
-  ASSERT_EQ(actual.size(), static_cast<std::size_t>(rows * columns));
-  for (int row = 0; row < rows; ++row) {
-    for (int k = 0; k < columns; ++k) {
-      const int index = k / group;
-      ASSERT_EQ(actual[row * columns + k],
-                scale(row, index) * static_cast<float>(code(row, k) - zero(row, index) - 1));
+  // Without settings the tensors tell, as they do when such a model is loaded.
+  for (const json& given : {settings, json{{"quant_method", "gptq"}}, json()}) {
+    fs::remove_all(folder_.path() / "source");
+    fs::remove_all(folder_.path() / "plain");
+    write_checkpoint(folder_.path() / "source", given, tensors);
+    std::ofstream(folder_.path() / "source" / "quantize_config.json") << settings;
+    const std::vector<float> actual = dequantized();
+    EXPECT_FALSE(fs::exists(folder_.path() / "plain" / "quantize_config.json"));
+    ASSERT_EQ(actual.size(), static_cast<std::size_t>(rows * columns));
+    for (int row = 0; row < rows; ++row) {
+      for (int k = 0; k < columns; ++k) {
+        const int index = k / group;
+        ASSERT_EQ(actual[row * columns + k],
+                  scale(row, index) * static_cast<float>(code(row, k) - zero(row, index) - 1));
+      }
     }
   }
 }
@@ -207,6 +214,10 @@ TEST_F(SchemeTensors, WhatIsMissingOrUnknownIsNamed) {
   };
   refused({{"quant_method", "fp8"}}, "model.layers.0.mlp.up_proj.weight_scale");
   refused({{"quant_method", "novel"}}, "novel");
+  refused({{"quant_method", "modelopt"}, {"quant_algo", "W4A8_AWQ"}}, "W4A8_AWQ");
+  const json turned = {{"config_groups", {{"u", {{"type", "hadamard"}}}}}};
+  refused({{"quant_method", "compressed-tensors"}, {"transform_config", turned}},
+          "transform_config' turns activations");
 }
 
 }  // namespace

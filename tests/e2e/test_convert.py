@@ -139,3 +139,9 @@ def test_a_budget_is_kept(succeed, shared, tmp_path):
     assert 4.3 < report["bits_per_weight"] <= 4.5
     assert len(report["encodings"]) > 2
     succeed("inspect", output)
+    # What rules and the dtype take is of the same budget.
+    report = json.loads(succeed("convert", "--model", source, "--output", tmp_path / "again",
+                                "--quantize", "affine", "--dtype", "float32", "--rule",
+                                "*.gate_proj=8", "--target-bpw", "6", "--calibration", text,
+                                "--json"))
+    assert 5.8 < report["bits_per_weight"] <= 6
