@@ -21,21 +21,19 @@ using namespace espalier;
     multiply_tile<Trellis<bits, 12, 0>, axis, Numeric::numeric, columns>(               \
         tiles, scales, codes, weight_scales, rows, inputs, outputs, out);               \
   }
-#define AXIS(axis)                                                                  \
-  PREPARE(tiles_##axis##_int8_128, axis, int8, 128, float, __half)                  \
-  PREPARE(tiles_##axis##_int8_176, axis, int8, 176, float, __half)                  \
-  PREPARE(tiles_##axis##_int15_192, axis, int15, 192, float, __half)                \
-  PREPARE(tiles_##axis##_int15_256, axis, int15, 256, float, __half)                \
-  PREPARE(tiles_##axis##_reference_176, axis, reference, 176, float, __nv_bfloat16) \
-  PREPARE(tiles_##axis##_reference_256, axis, reference, 256, float, __nv_bfloat16) \
-  MANY(3, axis, int8, 128, float)                                                   \
-  MANY(3, axis, int8, 176, float)                                                   \
-  MANY(3, axis, int15, 192, float)                                                  \
-  MANY(3, axis, int15, 256, float)                                                  \
-  MANY(3, axis, reference, 176, unsigned short)                                     \
-  MANY(3, axis, reference, 256, unsigned short)
+#define VARIANT(axis, numeric, columns, type, output)                                \
+  PREPARE(tiles_##axis##_##numeric##_##columns, axis, numeric, columns, float, type) \
+  MANY(3, axis, numeric, columns, output)
+#define AXIS(axis)                                             \
+  VARIANT(axis, int8, 128, __half, float)                      \
+  VARIANT(axis, int8, 176, __half, float)                      \
+  VARIANT(axis, int15, 176, __half, float)                     \
+  VARIANT(axis, int15, 256, __half, float)                     \
+  VARIANT(axis, reference, 176, __nv_bfloat16, unsigned short) \
+  VARIANT(axis, reference, 256, __nv_bfloat16, unsigned short) \
+  MANY(2, axis, int8, 176, float)                              \
+  MANY(4, axis, int8, 176, float)                              \
+  MANY(2, axis, int15, 256, float)                             \
+  MANY(4, axis, int15, 256, float)
 AXIS(1)
 AXIS(0)
-MANY(2, 1, int8, 176, float)
-MANY(4, 1, int8, 176, float)
-MANY(4, 0, int15, 192, float)

@@ -41,7 +41,7 @@ class Product:
         self.module.launch(f"tiles_{m.axis}_{self.numeric}_{self.columns}", (-(-tasks // 8),), 256,
                            0, self.x, m.scales, self.rows, m.inputs, self.prepared, self.scales)
         self.module.launch(f"many_{m.bits}_{m.axis}_{self.numeric}_{self.columns}",
-                           (self.tiles, -(-m.outputs // 128)), 512, SHARED_BYTES, self.prepared,
+                           (self.tiles, -(-m.outputs // 128)), 384, SHARED_BYTES, self.prepared,
                            self.scales, m.codes[copy], m.scales, self.rows, m.inputs, m.outputs,
                            self.out)
 
@@ -68,10 +68,11 @@ class Product:
 
 def main():
     module = Module(sys.argv[1])
-    variants = (("int8", 128), ("int8", 176), ("int15", 192), ("int15", 256), ("reference", 176),
+    variants = (("int8", 128), ("int8", 176), ("int15", 176), ("int15", 256), ("reference", 176),
                 ("reference", 256))
     cases = [(3, axis, numeric, columns) for axis in (1, 0) for numeric, columns in variants]
-    cases += [(2, 1, "int8", 176), (4, 1, "int8", 176), (4, 0, "int15", 192)]
+    cases += [(bits, axis, "int8", 176) for bits in (2, 4) for axis in (1, 0)]
+    cases += [(bits, axis, "int15", 256) for bits in (2, 4) for axis in (1, 0)]
     for bits, axis, numeric, columns in cases:
         for outputs, inputs, rows in ((768, 768, 300), (256, 1536 - 64 * (1 - axis) * 3, 17)):
             if axis == 1:

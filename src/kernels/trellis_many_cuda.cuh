@@ -1,6 +1,7 @@
 // Products of many rows with trellis-coded weights on CUDA, for processors with warpgroup matrix
-// instructions (compute capability 9.0, compiled for sm_90a). A thread block decodes weights into
-// shared memory as f16 or bf16 while the matrix units work on the ones before.
+// instructions (compute capability 9.0, compiled for sm_90a). Two warpgroups decode weights into
+// the registers from which the matrix unit takes them, the next while it works on the ones before;
+// a third brings codes and activations.
 //
 // Integer contract: a centered byte sum (-510 .. 510) and an activation's byte are exact in f16,
 // and so is every sum of their products over an activation block in f32 (256 * 510 * 128 < 2^24),
@@ -15,11 +16,58 @@ namespace espalier {
 enum class Numeric { reference, int8, int15 };
 
 constexpr int tile_outputs = 128;
-constexpr int chunk_inputs = 64;  // decoded at a time: 128 bytes, one swizzle pattern
+constexpr int chunk_inputs = 64;  // of activations at a time: 128 bytes, one swizzle pattern
 constexpr int chunks_of_block = block_weights / chunk_inputs;
-constexpr int tile_stages = 4;     // chunks in flight
-constexpr int role_threads = 256;  // that decode, and that multiply
-constexpr int tile_threads = 2 * role_threads;
+constexpr int multiply_threads = 256;
+constexpr int fetch_threads = 128;  // a warp for activations, three for codes
+constexpr int code_threads = fetch_threads - lanes;
+constexpr int tile_threads = multiply_threads + fetch_threads;
+
+/// The input of an activation block that place `place` of its 256 holds: the order in which lanes
+/// decode. A matrix instruction takes 16 places, a lane's of them are 2 (lane % 4), the next and
+/// both again from 8 on. Along inputs these are what its quarter of a trellis block holds next.
+template <int axis>
+__device__ __forceinline__ int input_of_place(int place) {
+  return axis == 1 ? 255 - 64 * (place % 8 / 2) - place / 8 * 2 - place % 2 : place;
+}
+
+/// Four neighbours, read at once.
+template <class T>
+struct __align__(4 * sizeof(T)) Four {
+  T values[4];
+};
+
+/// The lane's eight places of an activation block of x [rows, inputs], times their inputs' scales
+/// if there are any; zero past the last input.
+template <int axis, class T>
+__device__ __forceinline__ void load_places(const T* x, const float* input_scales, int row,
+                                            int block, int inputs, float (&values)[8]) {
+  const int lane = threadIdx.x % lanes;
+  const T* from = x + static_cast<long long>(row) * inputs + block * block_weights;
+  const int first = axis == 0 ? 8 * lane : 0;
+  const bool is_whole = block * block_weights + first + 8 <= inputs;
+  const bool is_aligned = reinterpret_cast<unsigned long long>(from) % sizeof(Four<T>) == 0;
+  if (axis == 0 && is_whole && is_aligned) {
+    const float* scales = input_scales + block * block_weights + first;
+#pragma unroll
+    for (int i = 0; i < 8; i += 4) {
+      const auto four = *reinterpret_cast<const Four<T>*>(from + first + i);
+      const float4 scale = input_scales == nullptr ? make_float4(1.0f, 1.0f, 1.0f, 1.0f)
+                                                   : *reinterpret_cast<const float4*>(scales + i);
+      values[i] = __fmul_rn(static_cast<float>(four.values[0]), scale.x);
+      values[i + 1] = __fmul_rn(static_cast<float>(four.values[1]), scale.y);
+      values[i + 2] = __fmul_rn(static_cast<float>(four.values[2]), scale.z);
+      values[i + 3] = __fmul_rn(static_cast<float>(four.values[3]), scale.w);
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int input = block * block_weights + input_of_place<axis>(8 * lane + i);
+    values[i] = input_scales == nullptr ? activation<1>(x, input_scales, row, input, inputs)
+                                        : activation<0>(x, input_scales, row, input, inputs);
+  }
+}
 
 /// Activations for `multiply_tile`: T [column tiles, chunks, columns, 64] with the 16-byte pieces
 /// of a column's 128 bytes swizzled; scales [column tiles, activation blocks, rows of a tile]. One
@@ -38,11 +86,10 @@ __device__ void prepare_tiles(const Input* x, const float* input_scales, int row
     return;
   }
   float values[8] = {};
-  for (int i = 0; i < 8 && row < rows; ++i) {
+  if (row < rows) {
     // The reference scales weights, never activations.
-    values[i] = activation < numeric == Numeric::reference
-                    ? 1
-                    : axis > (x, input_scales, row, block * block_weights + 8 * lane + i, inputs);
+    load_places<axis>(x, axis == 0 && numeric != Numeric::reference ? input_scales : nullptr, row,
+                      block, inputs, values);
   }
   __align__(16) T pieces[planes][8];
   if constexpr (numeric == Numeric::reference) {
@@ -93,6 +140,10 @@ __device__ __forceinline__ unsigned long long matrix_descriptor(unsigned address
 #define SUMS_10 SUMS_9 ",%72,%73,%74,%75,%76,%77,%78,%79"
 #define SUMS_11 SUMS_10 ",%80,%81,%82,%83,%84,%85,%86,%87"
 #define SUMS_12 SUMS_11 ",%88,%89,%90,%91,%92,%93,%94,%95"
+#define SUMS_13 SUMS_12 ",%96,%97,%98,%99,%100,%101,%102,%103"
+#define SUMS_14 SUMS_13 ",%104,%105,%106,%107,%108,%109,%110,%111"
+#define SUMS_15 SUMS_14 ",%112,%113,%114,%115,%116,%117,%118,%119"
+#define SUMS_16 SUMS_15 ",%120,%121,%122,%123,%124,%125,%126,%127"
 #define EIGHT(i)                                                                                  \
   "+f"(sums[8 * (i)]), "+f"(sums[8 * (i) + 1]), "+f"(sums[8 * (i) + 2]), "+f"(sums[8 * (i) + 3]), \
       "+f"(sums[8 * (i) + 4]), "+f"(sums[8 * (i) + 5]), "+f"(sums[8 * (i) + 6]),                  \
@@ -100,129 +151,343 @@ __device__ __forceinline__ unsigned long long matrix_descriptor(unsigned address
 #define GROUPS_8 EIGHT(0), EIGHT(1), EIGHT(2), EIGHT(3), EIGHT(4), EIGHT(5), EIGHT(6), EIGHT(7)
 #define GROUPS_11 GROUPS_8, EIGHT(8), EIGHT(9), EIGHT(10)
 #define GROUPS_12 GROUPS_11, EIGHT(11)
-#define MULTIPLY(shape, type, sums_text, groups, a, b, keep, transposed)                           \
-  asm volatile("{.reg .pred keep; setp.ne.b32 keep, %" keep                                        \
-               ", 0;"                                                                              \
-               "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums_text "}, %" a \
-               ", %" b ", keep, 1, 1, %" transposed ", 0;}"                                        \
-               : groups                                                                            \
-               : "l"(a_descriptor), "l"(b_descriptor), "r"(add), "n"(a_transposed))
-#define MULTIPLY_COLUMNS(n, type, count, a, b, keep, transposed) \
-  MULTIPLY("m64n" #n "k16", type, SUMS_##count, GROUPS_##count, a, b, keep, transposed)
+#define GROUPS_16 GROUPS_12, EIGHT(12), EIGHT(13), EIGHT(14), EIGHT(15)
+#define MULTIPLY(shape, type, sums_text, groups, a0, a1, a2, a3, b, keep)                 \
+  asm volatile("{.reg .pred keep; setp.ne.b32 keep, %" keep                               \
+               ", 0;"                                                                     \
+               "wgmma.mma_async.sync.aligned." shape ".f32." type "." type " {" sums_text \
+               "}, "                                                                      \
+               "{%" a0 ",%" a1 ",%" a2 ",%" a3 "}, %" b ", keep, 1, 1, 0;}"               \
+               : groups                                                                   \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_descriptor), "r"(add))
+#define MULTIPLY_COLUMNS(n, type, count, a0, a1, a2, a3, b, keep) \
+  MULTIPLY("m64n" #n "k16", type, SUMS_##count, GROUPS_##count, a0, a1, a2, a3, b, keep)
 
 /// sums [64 x columns] (+)= weights [64 x 16] * activations [16 x columns], asynchronously.
-template <bool is_bf16, int a_transposed, int columns>
-__device__ __forceinline__ void multiply_chunk(float* sums, unsigned long long a_descriptor,
-                                               unsigned long long b_descriptor, int add) {
-  if constexpr (columns == 256) {
-    // ptxas wants more registers for one instruction than a block of 512 threads begins with.
-    constexpr int half_bytes = 128 * chunk_inputs * 2;
-    multiply_chunk<is_bf16, a_transposed, 128>(sums, a_descriptor, b_descriptor, add);
-    multiply_chunk<is_bf16, a_transposed, 128>(sums + 64, a_descriptor,
-                                               b_descriptor + half_bytes / 16, add);
-  } else if constexpr (is_bf16 && columns == 128) {
-    MULTIPLY_COLUMNS(128, "bf16", 8, "64", "65", "66", "67");
-  } else if constexpr (is_bf16) {
-    static_assert(columns == 176);
-    MULTIPLY_COLUMNS(176, "bf16", 11, "88", "89", "90", "91");
+template <bool is_bf16, int columns>
+__device__ __forceinline__ void multiply_step(float* sums, const unsigned* a,
+                                              unsigned long long b_descriptor, int add) {
+  static_assert(columns == 128 || columns == 176 || columns == 192 || columns == 256);
+  if constexpr (columns == 128 && is_bf16) {
+    MULTIPLY_COLUMNS(128, "bf16", 8, "64", "65", "66", "67", "68", "69");
   } else if constexpr (columns == 128) {
-    MULTIPLY_COLUMNS(128, "f16", 8, "64", "65", "66", "67");
+    MULTIPLY_COLUMNS(128, "f16", 8, "64", "65", "66", "67", "68", "69");
+  } else if constexpr (columns == 176 && is_bf16) {
+    MULTIPLY_COLUMNS(176, "bf16", 11, "88", "89", "90", "91", "92", "93");
   } else if constexpr (columns == 176) {
-    MULTIPLY_COLUMNS(176, "f16", 11, "88", "89", "90", "91");
+    MULTIPLY_COLUMNS(176, "f16", 11, "88", "89", "90", "91", "92", "93");
+  } else if constexpr (columns == 192 && is_bf16) {
+    MULTIPLY_COLUMNS(192, "bf16", 12, "96", "97", "98", "99", "100", "101");
+  } else if constexpr (columns == 192) {
+    MULTIPLY_COLUMNS(192, "f16", 12, "96", "97", "98", "99", "100", "101");
+  } else if constexpr (is_bf16) {
+    MULTIPLY_COLUMNS(256, "bf16", 16, "128", "129", "130", "131", "132", "133");
   } else {
-    static_assert(columns == 192);
-    MULTIPLY_COLUMNS(192, "f16", 12, "96", "97", "98", "99");
+    MULTIPLY_COLUMNS(256, "f16", 16, "128", "129", "130", "131", "132", "133");
   }
 }
 
-/// What a thread decodes of a chunk: 32 weights, an eighth of a trellis block, half of a 128-byte
-/// line of shared memory. Lines are outputs for axis 1 and inputs for axis 0.
-template <class Format, int axis, Numeric numeric>
-struct ChunkDecoder {
+/// Two neighbouring weights, from their hashes, as they enter the matrix unit. `scales` are the
+/// reference's.
+template <Numeric numeric>
+__device__ __forceinline__ unsigned weight_pair(unsigned low, unsigned high, float low_scale,
+                                                float high_scale) {
+  unsigned result;
+  if constexpr (numeric == Numeric::reference) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+        : "=r"(result)
+        : "f"(__fmul_rn(exact_value(high), high_scale)),
+          "f"(__fmul_rn(exact_value(low), low_scale)));
+  } else {
+    // A byte sum in the low bits of 1024 as f16, minus 1534 = 1024 + 510.
+    const unsigned sums =
+        __byte_perm(__dp4a(low, 0x01010101u, 0x6400u), __dp4a(high, 0x01010101u, 0x6400u), 0x5410);
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(sums), "r"(0x65FE65FEu));
+  }
+  return result;
+}
+
+/// Steps of the matrix instruction, 16 inputs each, whose weights a thread decodes at a time: one
+/// where sums or the words of codes leave no registers for two.
+template <int axis, int columns>
+constexpr int unit_steps = axis == 0 || columns > 192 ? 1 : 2;
+/// Units in registers, and how many of them the matrix unit may still have in use when the next is
+/// decoded: what was faster on an H200.
+constexpr int unit_buffers = 4;
+template <int axis>
+constexpr int units_in_use = axis == 0 ? 3 : 2;
+
+/// The lines of codes of an activation block in shared memory, and what a thread decodes of them:
+/// two of the 16 outputs of its warp, of each step's inputs the four of its lane quarter.
+template <class Format, int axis, Numeric numeric, int steps>
+class TileDecoder;
+
+/// Along inputs a line is an output. A lane decodes a quarter of the trellis blocks of outputs
+/// lane / 4 and lane / 4 + 8 of its warp's 16, whose words it keeps.
+template <class Format, Numeric numeric, int steps>
+class TileDecoder<Format, 1, numeric, steps> {
+ public:
+  static constexpr int unit_words = 4 * steps;
+  static constexpr int lines = tile_outputs;
+  static constexpr int line_words = Format::block_words;
+
+  __device__ TileDecoder(int tile, const float* weight_scales, int outputs) {
+    const int output = tile * tile_outputs + local_output(0);
+    for (int half = 0; half < 2 && numeric == Numeric::reference; ++half) {
+      scales_[half] = __ldg(weight_scales + min(output + 8 * half, outputs - 1));
+    }
+  }
+
+  /// Of a tile's 128 outputs.
+  __device__ static int local_output(int half) {
+    return threadIdx.x / lanes * 16 + threadIdx.x % lanes / 4 + 8 * half;
+  }
+  __device__ static int output(int tile, int local) { return tile * tile_outputs + local; }
+  /// Where an output lies in a line of the tile's results in shared memory.
+  __device__ static int place(int local) { return local; }
+
+  __device__ __forceinline__ void begin(const unsigned* codes, const float*) {
+    const int quarter = threadIdx.x % 4;
+    for (int half = 0; half < 2; ++half) {
+      const unsigned* line = codes + local_output(half) * line_words;
+      read_words<2 * bits>(line + quarter * 2 * bits, line + (quarter + 1) % 4 * 2 * bits,
+                           words_[half]);
+    }
+  }
+
+  __device__ __forceinline__ void decode(int unit, unsigned (&to)[unit_words]) const {
+#pragma unroll
+    for (int i = 0; i < unit_words; ++i) {
+      const int half = i % 2;
+      const int at = (unit * unit_words + i / 2 * 2) * bits;
+      to[i] =
+          weight_pair<numeric>(hash<Format>(words_[half], at),
+                               hash<Format>(words_[half], at + bits), scales_[half], scales_[half]);
+    }
+  }
+
+ private:
   static constexpr int bits = Format::bits;
-  const unsigned* codes;
-  const float* scales;
-  int inputs;
-  int outputs;
-  int blocks;
-  int output_tile;
-
-  /// The words of 32 weights and the one after, and for the reference their scale.
-  struct Run {
-    unsigned words[bits + 1];
-    float scale;
-  };
-
-  __device__ static int half() { return threadIdx.x & 1; }
-  __device__ static int line() { return (threadIdx.x >> 1) & 63; }
-  __device__ static int side() { return threadIdx.x >> 7 & 1; }  // 64 of the tile's outputs
-
-  __device__ void load(int chunk, Run& run) const {
-    const unsigned* block;
-    int eighth;  // in the order of positions
-    int row;     // of the stored matrix
-    if constexpr (axis == 1) {
-      row = min(output_tile * tile_outputs + side() * 64 + line(), outputs - 1);
-      block = codes + (static_cast<long long>(row) * blocks + chunk / chunks_of_block) *
-                          Format::block_words;
-      eighth = chunk % chunks_of_block * 2 + half();
-    } else {
-      row = min(chunk * chunk_inputs + line(), inputs - 1);
-      const int group = output_tile * tile_outputs / block_weights;
-      block = codes + (static_cast<long long>(group) * inputs + row) * Format::block_words;
-      eighth = output_tile % 2 * 4 + side() * 2 + half();
-    }
-    const int first = (7 - eighth) * bits;
-    load_words<bits>(block + first, run.words);
-    load_words<1>(block + (first + bits) % Format::block_words, run.words + bits);
-    if constexpr (numeric == Numeric::reference) {
-      run.scale = __ldg(scales + row);
-    }
-  }
-
-  /// Two neighbouring weights as they enter the matrix unit.
-  __device__ static unsigned pair(unsigned low, unsigned high, float scale) {
-    unsigned result;
-    if constexpr (numeric == Numeric::reference) {
-      asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
-          : "=r"(result)
-          : "f"(__fmul_rn(exact_value(high), scale)), "f"(__fmul_rn(exact_value(low), scale)));
-    } else {
-      // A byte sum in the low bits of 1024 as f16, minus 1534 = 1024 + 510.
-      const unsigned sums = __byte_perm(__dp4a(low, 0x01010101u, 0x6400u),
-                                        __dp4a(high, 0x01010101u, 0x6400u), 0x5410);
-      asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(result) : "r"(sums), "r"(0x65FE65FEu));
-    }
-    return result;
-  }
-
-  __device__ static void store(const Run& run, uint4* stage) {
-    uint4* target = stage + (side() * 64 + line()) * 8;
-#pragma unroll
-    for (int piece = 0; piece < 4; ++piece) {
-      unsigned pairs[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int j = 31 - 8 * piece - 2 * i;  // the last weight lies first
-        pairs[i] = pair(hash<Format>(run.words, j * bits), hash<Format>(run.words, (j - 1) * bits),
-                        run.scale);
-      }
-      target[(4 * half() + piece) ^ (line() & 7)] =
-          make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-    }
-  }
+  unsigned words_[2][2 * bits + 1];
+  float scales_[2] = {};
 };
 
-template <Numeric numeric, int columns>
+/// Along outputs a line is an input, a tile half of each eighth of a trellis block. A lane decodes
+/// two neighbouring weights of eighth lane / 4 of each of its inputs, which lie in one word or two.
+template <class Format, Numeric numeric, int steps>
+class TileDecoder<Format, 0, numeric, steps> {
+ public:
+  static constexpr int unit_words = 4 * steps;
+  static constexpr int lines = block_weights;
+  static constexpr int line_words = Format::block_words + 4;  // spreads lines over the banks
+
+  __device__ TileDecoder(int tile, const float*, int) {
+    const int at = (tile % 2 * 16 + threadIdx.x / lanes * 2) * bits;
+    const int word = threadIdx.x % lanes / 4 * bits + at / 32;
+    first_ = threadIdx.x % 4 * 2 * line_words + word;
+    second_ = threadIdx.x % 4 * 2 * line_words + (word + 1) % Format::block_words;
+    shift_ = at % 32;
+    straddles_ = shift_ + bits + Format::state_bits > 32;
+  }
+
+  /// In the order of positions: eight runs of 16 outputs.
+  __device__ static int local_output(int half) {
+    return 127 - threadIdx.x % lanes / 4 * 16 - threadIdx.x / lanes * 2 - half;
+  }
+  __device__ static int output(int tile, int local) {
+    return tile / 2 * block_weights + local / 16 * 32 + (1 - tile % 2) * 16 + local % 16;
+  }
+  /// What a warp writes at once, one output of each run, lies in as many banks.
+  __device__ static int place(int local) { return (15 - local % 16) * 9 + 7 - local / 16; }
+
+  __device__ __forceinline__ void begin(const unsigned* codes, const float* scales) {
+    codes_ = codes;
+    scales_ = scales + threadIdx.x % 4 * 2;
+    load(0);
+  }
+
+  __device__ __forceinline__ void decode(int unit, unsigned (&to)[unit_words]) {
+    unsigned windows[unit_words];
+#pragma unroll
+    for (int i = 0; i < unit_words; ++i) {
+      windows[i] = __funnelshift_r(low_[i], high_[i], shift_);
+    }
+    if ((unit + 1) * steps * 16 < block_weights) {
+      load(unit + 1);
+    }
+#pragma unroll
+    for (int i = 0; i < unit_words; i += 2) {
+      const float2 scale = numeric == Numeric::reference
+                               ? *reinterpret_cast<const float2*>(scales_ + line_of(unit, i))
+                               : float2{};
+      to[i] = weight_pair<numeric>(hash_of(windows[i]), hash_of(windows[i + 1]), scale.x, scale.y);
+      to[i + 1] = weight_pair<numeric>(hash_of(windows[i] >> bits), hash_of(windows[i + 1] >> bits),
+                                       scale.x, scale.y);
+    }
+  }
+
+ private:
+  static constexpr int bits = Format::bits;
+
+  /// Input i of a lane's in a unit, counted from the first of its lane quarter.
+  __device__ __forceinline__ static int line_of(int unit, int i) {
+    return unit * steps * 16 + i / 4 * 16 + i / 2 % 2 * 8 + i % 2;
+  }
+  __device__ __forceinline__ static unsigned hash_of(unsigned state) {
+    return (state & Format::mask) * Format::multiplier + Format::addend;
+  }
+  /// The words of a unit, before the one ahead of it is decoded.
+  __device__ __forceinline__ void load(int unit) {
+#pragma unroll
+    for (int i = 0; i < unit_words; ++i) {
+      const int line = line_of(unit, i) * line_words;
+      low_[i] = codes_[first_ + line];
+      if (straddles_) {
+        high_[i] = codes_[second_ + line];
+      }
+    }
+  }
+
+  unsigned low_[unit_words];
+  unsigned high_[unit_words] = {};
+  const unsigned* codes_;
+  const float* scales_;
+  int first_;
+  int second_;
+  int shift_;
+  bool straddles_;
+};
+
+/// Chunks of activations in flight: as many as an activation block has, so that a chunk's place in
+/// memory is its place in its block.
+constexpr int tile_chunks = chunks_of_block;
+/// What a thread block may have, less what aligns it and some that the compiler takes.
+constexpr int most_tile_bytes = 232448 - 2048;
+
+template <class Decoder, Numeric numeric, int columns>
 struct TileShared {
   static constexpr int planes = numeric == Numeric::int15 ? 2 : 1;
-  uint4 weights[tile_stages][tile_outputs * chunk_inputs / 8];
-  uint4 activations[tile_stages][columns * chunk_inputs / 8];
-  float scales[tile_stages][columns / planes];
-  // Barriers: a chunk's weights and activations are there; both halves have used them.
-  unsigned long long full[tile_stages];
-  unsigned long long empty[tile_stages];
+  static constexpr int chunk_bytes = columns * chunk_inputs * 2;
+  // Of a tile's rows; for the reference, along outputs, of the block's inputs.
+  static constexpr int block_scales =
+      numeric == Numeric::reference ? block_weights : columns / planes;
+  static constexpr int block_bytes = (Decoder::lines * Decoder::line_words + block_scales) * 4;
+  // Activation blocks of codes in flight.
+  static constexpr int tile_blocks =
+      tile_chunks * chunk_bytes + 3 * block_bytes <= most_tile_bytes - 256 ? 3 : 2;
+  uint4 activations[tile_chunks][chunk_bytes / 16];
+  unsigned codes[tile_blocks][Decoder::lines * Decoder::line_words];
+  float scales[tile_blocks][block_scales];
+  // Barriers: all is there; all who read it have.
+  unsigned long long chunk_full[tile_chunks];
+  unsigned long long chunk_empty[tile_chunks];
+  unsigned long long block_full[tile_blocks];
+  unsigned long long block_empty[tile_blocks];
 };
+
+template <class Shared>
+__device__ __forceinline__ Shared& tile_shared() {
+  extern __shared__ char shared_bytes[];
+  return *reinterpret_cast<Shared*>(shared_bytes +
+                                    (-static_cast<int>(shared_address(shared_bytes)) & 1023));
+}
+
+__device__ __forceinline__ void init_barrier(unsigned long long& barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)),
+               "r"(count));
+}
+
+__device__ __forceinline__ void arrive(unsigned long long& barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier))
+               : "memory");
+}
+
+__device__ __forceinline__ void expect_bytes(unsigned long long& barrier, unsigned bytes) {
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
+      "r"(bytes)
+      : "memory");
+}
+
+/// What one thread does: brings activations and the scales of their rows.
+template <Numeric numeric, int columns, class Shared>
+__device__ __forceinline__ void fetch_activations(const unsigned short* tiles, const float* scales,
+                                                  int blocks, Shared& shared) {
+  constexpr int tile_rows = columns / Shared::planes;
+  const long long first_block = static_cast<long long>(blockIdx.x) * blocks;
+  const char* from =
+      reinterpret_cast<const char*>(tiles) + first_block * chunks_of_block * Shared::chunk_bytes;
+  scales += first_block * tile_rows;
+  for (int block = 0; block < blocks; ++block) {
+    if constexpr (numeric != Numeric::reference) {
+      const int stage = block % Shared::tile_blocks;
+      wait_for(shared_address(&shared.block_empty[stage]), (block / Shared::tile_blocks & 1) ^ 1);
+      expect_bytes(shared.block_full[stage], tile_rows * 4);
+      copy_to_shared(shared_address(shared.scales[stage]), scales + block * tile_rows,
+                     tile_rows * 4, shared_address(&shared.block_full[stage]));
+    }
+    for (int chunk = 0; chunk < tile_chunks; ++chunk) {
+      wait_for(shared_address(&shared.chunk_empty[chunk]), (block & 1) ^ 1);
+      expect_bytes(shared.chunk_full[chunk], Shared::chunk_bytes);
+      copy_to_shared(shared_address(shared.activations[chunk]), from, Shared::chunk_bytes,
+                     shared_address(&shared.chunk_full[chunk]));
+      from += Shared::chunk_bytes;
+    }
+  }
+}
+
+/// What three warps do: bring codes, and for the reference the scales of a block's inputs. Lines
+/// past the last keep what they hold: they meet activations that are zero, or none ask for them.
+template <class Decoder, class Format, int axis, Numeric numeric, class Shared>
+__device__ __forceinline__ void fetch_codes(const unsigned* codes, const float* weight_scales,
+                                            int inputs, int outputs, int blocks, Shared& shared) {
+  constexpr int line_pieces = Format::block_words / 4;  // of 16 bytes
+  constexpr int together = code_threads / line_pieces;  // lines
+  constexpr int scale_turns = (block_weights + code_threads - 1) / code_threads;
+  constexpr bool with_scales = numeric == Numeric::reference && axis == 0;
+  const int thread = static_cast<int>(threadIdx.x) - multiply_threads - lanes;
+  const int tile = blockIdx.y;
+  const int line = thread / line_pieces;
+  const long long line_bytes = (axis == 1 ? blocks : 1) * Format::block_words * 4ll;
+  const long long first_line =
+      axis == 1 ? tile * tile_outputs : static_cast<long long>(tile / 2) * inputs;
+  const char* from = reinterpret_cast<const char*>(codes) + (first_line + line) * line_bytes +
+                     thread % line_pieces * 16;
+  constexpr int block_bytes = Format::block_words * 4 * (axis == 1 ? 1 : block_weights);
+  for (int block = 0; block < blocks; ++block) {
+    const int stage = block % Shared::tile_blocks;
+    float scales[scale_turns];
+    for (int i = 0; i < scale_turns && with_scales; ++i) {
+      const int input = block * block_weights + thread + i * code_threads;
+      scales[i] = input < inputs ? __ldg(weight_scales + input) : 0.0f;
+    }
+    wait_for(shared_address(&shared.block_empty[stage]), (block / Shared::tile_blocks & 1) ^ 1);
+    const int count = min(
+        Decoder::lines, axis == 1 ? outputs - tile * tile_outputs : inputs - block * block_weights);
+    unsigned to = shared_address(shared.codes[stage] + line * Decoder::line_words) +
+                  thread % line_pieces * 16;
+    const char* piece = from;
+#pragma unroll 4
+    for (int i = line; i < count; i += together) {
+      asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(piece)
+                   : "memory");
+      to += together * Decoder::line_words * 4;
+      piece += together * line_bytes;
+    }
+    from += block_bytes;
+    if constexpr (with_scales) {
+      for (int i = 0; i < scale_turns; ++i) {
+        if (thread + i * code_threads < block_weights) {
+          shared.scales[stage][thread + i * code_threads] = scales[i];
+        }
+      }
+      arrive(shared.block_full[stage]);
+    }
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
+                     shared_address(&shared.block_full[stage]))
+                 : "memory");
+  }
+}
 
 /// total += (the block's exact sums) * scales, one column or pair of columns at a time.
 template <int planes, int columns>
@@ -254,183 +519,200 @@ __device__ __forceinline__ void store_result(float value, unsigned short* to) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(*to) : "f"(value));
 }
 
-/// The last factor, and the tile's results [rows, outputs].
-template <int axis, Numeric numeric, int columns, int count, class Output>
+/// A line of a tile's results in shared memory: lines are apart by what spreads a warp's writes
+/// over the banks.
+constexpr int staged_line = 148;
+
+/// The last factor, and the tile's results [rows, outputs], by way of shared memory so that
+/// neighbouring threads write neighbouring outputs.
+template <class Decoder, int axis, Numeric numeric, int columns, int totals, class Output>
 __device__ __forceinline__ void write_tile(const float (&sums)[columns / 2],
-                                           const float (&total)[count], const float* weight_scales,
-                                           int rows, int outputs, Output* out) {
+                                           const float (&total)[totals], const float* weight_scales,
+                                           int rows, int outputs, Output* staged, Output* out) {
   constexpr int planes = numeric == Numeric::int15 ? 2 : 1;
   constexpr bool reference = numeric == Numeric::reference;
   constexpr int tile_rows = columns / planes;
-  const int lane = threadIdx.x % lanes;
+  const int tile = blockIdx.y;
+  const int quarter = threadIdx.x % 4;
+  // All have multiplied with the activations that lay there.
+  asm volatile("bar.sync 1, %0;" ::"n"(multiply_threads) : "memory");
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int output = blockIdx.y * tile_outputs + threadIdx.x / lanes * 16 + lane / 4 + 8 * half;
-    if (output >= outputs) {
-      continue;
-    }
+    const int local = Decoder::local_output(half);
+    const int output = min(Decoder::output(tile, local), outputs - 1);
     const float factor = axis == 1 ? __fmul_rn(weight_scales[output], reciprocal()) : reciprocal();
 #pragma unroll
     for (int i = 0; i < tile_rows / 4; ++i) {
       // Two rows of one column each for every pair of columns, or one row of two.
-      const int row = blockIdx.x * tile_rows +
-                      (planes == 1 ? 8 * (i / 2) + 2 * (lane % 4) + i % 2 : 4 * i + lane % 4);
-      if (row < rows) {
-        const int at = planes == 1 ? 4 * (i / 2) + 2 * half + i % 2 : 2 * i + half;
-        store_result(
-            reference ? sums[reference ? at : 0] : __fmul_rn(total[reference ? 0 : at], factor),
-            out + static_cast<long long>(row) * outputs + output);
-      }
+      const int row = planes == 1 ? 8 * (i / 2) + 2 * quarter + i % 2 : 4 * i + quarter;
+      const int at = planes == 1 ? 4 * (i / 2) + 2 * half + i % 2 : 2 * i + half;
+      store_result(
+          reference ? sums[reference ? at : 0] : __fmul_rn(total[reference ? 0 : at], factor),
+          staged + row * staged_line + Decoder::place(local));
     }
   }
-}
-
-__device__ __forceinline__ void arrive(unsigned barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-template <Numeric numeric, int columns>
-struct TileInput {
-  static constexpr int tile_rows = columns / (numeric == Numeric::int15 ? 2 : 1);
-  const unsigned short* tiles;  // of this column tile
-  const float* scales;          // of this column tile
-  int chunks;
-
-  /// Begins the copy of a chunk's activations into its stage, of a block's last also the scales.
-  template <class Shared>
-  __device__ void fetch(int chunk, Shared& shared) const {
-    constexpr unsigned chunk_bytes = columns * chunk_inputs * 2;
-    const int stage = chunk % tile_stages;
-    const unsigned barrier = shared_address(&shared.full[stage]);
-    const bool with_scales =
-        numeric != Numeric::reference && chunk % chunks_of_block == chunks_of_block - 1;
-    const unsigned bytes = chunk_bytes + (with_scales ? tile_rows * 4 : 0);
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier),
-                 "r"(bytes)
-                 : "memory");
-    copy_to_shared(shared_address(shared.activations[stage]),
-                   tiles + static_cast<long long>(chunk) * columns * chunk_inputs, chunk_bytes,
-                   barrier);
-    if (with_scales) {
-      copy_to_shared(shared_address(shared.scales[stage]),
-                     scales + chunk / chunks_of_block * tile_rows, tile_rows * 4, barrier);
-    }
-  }
-};
-
-/// What half of the threads do: fill stages with decoded weights, one of them also with
-/// activations.
-template <class Decoder, class Input, class Shared>
-__device__ __forceinline__ void fill_stages(const Decoder& decoder, const Input& input,
-                                            Shared& shared) {
-  const auto fill = [&](int chunk, const typename Decoder::Run& run) {
-    const int stage = chunk % tile_stages;
-    wait_for(shared_address(&shared.empty[stage]), (chunk / tile_stages & 1) ^ 1);
-    if (threadIdx.x == role_threads) {
-      input.fetch(chunk, shared);
-    }
-    Decoder::store(run, shared.weights[stage]);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    arrive(shared_address(&shared.full[stage]));
-  };
-  // Runs in turn: copying one to another would wait for its loads.
-  typename Decoder::Run runs[tile_stages];
-  constexpr int ahead = 2;
-  for (int chunk = 0; chunk < ahead; ++chunk) {
-    decoder.load(chunk, runs[chunk]);
-  }
-  for (int first = 0; first < input.chunks; first += tile_stages) {
+  asm volatile("bar.sync 1, %0;" ::"n"(multiply_threads) : "memory");
+  const int lane = threadIdx.x % lanes;
+  const int first_row = blockIdx.x * tile_rows;
+  const int count = min(tile_rows, rows - first_row);
+  int output[tile_outputs / lanes];
+  int place[tile_outputs / lanes];
 #pragma unroll
-    for (int i = 0; i < tile_stages; ++i) {
-      if (first + i + ahead < input.chunks) {
-        decoder.load(first + i + ahead, runs[(i + ahead) % tile_stages]);
+  for (int i = 0; i < tile_outputs / lanes; ++i) {
+    output[i] = Decoder::output(tile, lane + lanes * i);
+    place[i] = Decoder::place(lane + lanes * i);
+  }
+#pragma unroll 4
+  for (int row = threadIdx.x / lanes; row < count; row += multiply_threads / lanes) {
+    Output* to = out + static_cast<long long>(first_row + row) * outputs;
+#pragma unroll
+    for (int i = 0; i < tile_outputs / lanes; ++i) {
+      if (output[i] < outputs) {
+        to[output[i]] = staged[row * staged_line + place[i]];
       }
-      fill(first + i, runs[i]);
     }
   }
+}
+
+/// Keeps reads of `sums` behind what is before it.
+template <int count>
+__device__ __forceinline__ void hold(float (&sums)[count]) {
+#pragma unroll
+  for (float& sum : sums) {
+    asm volatile("" : "+f"(sum)::"memory");
+  }
+}
+
+template <int count>
+__device__ __forceinline__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(count) : "memory");
+}
+
+/// What a warpgroup does that multiplies: its 64 outputs of the tile by all columns.
+template <class Decoder, int axis, Numeric numeric, int columns, class Shared, class Output>
+__device__ __forceinline__ void multiply_blocks(Decoder decoder, const float* weight_scales,
+                                                int rows, int outputs, int blocks, Shared& shared,
+                                                Output* out) {
+  constexpr bool reference = numeric == Numeric::reference;
+  constexpr int steps = unit_steps<axis, columns>;
+  constexpr int chunk_units = chunk_inputs / 16 / steps;
+  constexpr int units = chunks_of_block * chunk_units;
+  constexpr int behind = units_in_use<axis>;
+  // The next block's first unit is decoded while the last of this one are in use.
+  static_assert(behind < unit_buffers && units % unit_buffers == 0);
+  float sums[columns / 2];
+  float total[reference ? 1 : columns / 2 / Shared::planes] = {};
+  unsigned weights[unit_buffers][4 * steps];
+  const auto begin = [&](int block) {
+    const int stage = block % Shared::tile_blocks;
+    wait_for(shared_address(&shared.block_full[stage]), block / Shared::tile_blocks & 1);
+    decoder.begin(shared.codes[stage], shared.scales[stage]);
+    decoder.decode(0, weights[0]);
+  };
+  // Gives back the chunk that ends with this unit, if one does.
+  const auto release_after = [&](int unit) {
+    if ((unit + 1) % chunk_units == 0 && threadIdx.x % lanes == 0) {
+      arrive(shared.chunk_empty[unit / chunk_units]);
+    }
+  };
+  const unsigned long long activations = matrix_descriptor(shared_address(shared.activations));
+  begin(0);
+  for (int block = 0; block < blocks; ++block) {
+#pragma unroll
+    for (int unit = 0; unit < units; ++unit) {
+      const int chunk = unit / chunk_units;
+      if (unit % chunk_units == 0) {
+        wait_for(shared_address(&shared.chunk_full[chunk]), block & 1);
+      }
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+      for (int step = 0; step < steps; ++step) {
+        const int at = chunk * Shared::chunk_bytes + (unit % chunk_units * steps + step) * 32;
+        multiply_step<reference, columns>(sums, weights[unit % unit_buffers] + 4 * step,
+                                          activations + at / 16,
+                                          unit > 0 || step > 0 || (reference && block > 0));
+      }
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      wait_for_products<behind>();
+      if (unit >= behind) {
+        release_after(unit - behind);
+      }
+      if (unit + 1 < units) {
+        decoder.decode(unit + 1, weights[(unit + 1) % unit_buffers]);
+      }
+    }
+    if (block + 1 < blocks) {
+      begin(block + 1);
+    }
+    // For the reference, too: what is multiplied may not outlast the loop's turn, since the
+    // compiler then gives its registers to others.
+    wait_for_products<0>();
+    hold(sums);
+#pragma unroll
+    for (int unit = units - behind; unit < units; ++unit) {
+      release_after(unit);
+    }
+    if constexpr (!reference) {
+      add_block<Shared::planes, columns>(sums, shared.scales[block % Shared::tile_blocks], total);
+    }
+    arrive(shared.block_empty[block % Shared::tile_blocks]);
+  }
+  write_tile<Decoder, axis, numeric, columns>(sums, total, weight_scales, rows, outputs,
+                                              reinterpret_cast<Output*>(shared.activations), out);
 }
 
 /// out [rows, outputs] = activations times weights. Grid: x column tiles, y tiles of 128 outputs;
-/// 512 threads, the first half multiplies, the second decodes; shared memory: TileShared and 1024
-/// bytes to align it. `tiles` and `scales` as from `prepare_tiles`; `weight_scales` [outputs] for
-/// axis 1, [inputs] for axis 0. Output: float, or for the reference the bits of bf16.
+/// 384 threads; shared memory: TileShared and 1024 bytes to align it. `tiles` and `scales` as from
+/// `prepare_tiles`; `weight_scales` [outputs] for axis 1, [inputs] for axis 0. Output: float, or
+/// for the reference the bits of bf16.
 template <class Format, int axis, Numeric numeric, int columns, class Output>
 __device__ void multiply_tile(const unsigned short* tiles, const float* scales,
                               const unsigned* codes, const float* weight_scales, int rows,
                               int inputs, int outputs, Output* out) {
-  constexpr int planes = numeric == Numeric::int15 ? 2 : 1;
-  constexpr bool reference = numeric == Numeric::reference;
-  constexpr int tile_rows = columns / planes;
-  using Shared = TileShared<numeric, columns>;
-  extern __shared__ char shared_bytes[];
-  auto& shared = *reinterpret_cast<Shared*>(
-      shared_bytes + (-static_cast<int>(shared_address(shared_bytes)) & 1023));
+  using Decoder = TileDecoder<Format, axis, numeric, unit_steps<axis, columns>>;
+  using Shared = TileShared<Decoder, numeric, columns>;
+  constexpr int tile_rows = columns / Shared::planes;
+  static_assert(tile_rows * staged_line * sizeof(Output) <=
+                sizeof(Shared::activations) + sizeof(Shared::codes));
+  static_assert(sizeof(Shared) <= most_tile_bytes);
+  auto& shared = tile_shared<Shared>();
   const int blocks = (inputs + block_weights - 1) / block_weights;
-  const int chunks = blocks * chunks_of_block;
+  // Who brings codes arrives when these are there, and once more with scales of inputs; who brings
+  // scales of rows arrives, too.
+  constexpr int full_count = numeric != Numeric::reference ? code_threads + 1
+                             : axis == 0                   ? 2 * code_threads
+                                                           : code_threads;
   if (threadIdx.x == 0) {
-    for (int stage = 0; stage < tile_stages; ++stage) {
-      asm volatile(
-          "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&shared.full[stage])),
-          "n"(role_threads));
-      asm volatile(
-          "mbarrier.init.shared::cta.b64 [%0], 2;" ::"r"(shared_address(&shared.empty[stage])));
+    for (int chunk = 0; chunk < tile_chunks; ++chunk) {
+      init_barrier(shared.chunk_full[chunk], 1);
+      init_barrier(shared.chunk_empty[chunk], multiply_threads / lanes);
+    }
+    for (int block = 0; block < Shared::tile_blocks; ++block) {
+      init_barrier(shared.block_full[block], full_count);
+      init_barrier(shared.block_empty[block], multiply_threads);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
-
-  if (__shfl_sync(~0u, threadIdx.x / role_threads, 0) != 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 48;");
-    fill_stages(ChunkDecoder<Format, axis, numeric>{codes, weight_scales, inputs, outputs, blocks,
-                                                    static_cast<int>(blockIdx.y)},
-                TileInput<numeric, columns>{
-                    tiles + static_cast<long long>(blockIdx.x) * chunks * columns * chunk_inputs,
-                    scales + static_cast<long long>(blockIdx.x) * blocks * tile_rows, chunks},
-                shared);
+  const int role = __shfl_sync(~0u, threadIdx.x / lanes, 0);
+  if (role < multiply_threads / lanes) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    multiply_blocks<Decoder, axis, numeric, columns>(Decoder(blockIdx.y, weight_scales, outputs),
+                                                     weight_scales, rows, outputs, blocks, shared,
+                                                     out);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 208;");
-    const int side = threadIdx.x / 128;
-    const bool leads = threadIdx.x % 128 == 0;
-    float sums[columns / 2];
-    float total[reference ? 1 : columns / 2 / planes] = {};
-    static_assert(tile_stages == chunks_of_block);  // so a chunk's stage is its place in its block
-    for (int block = 0; block < blocks; ++block) {
-#pragma unroll
-      for (int stage = 0; stage < tile_stages; ++stage) {
-        wait_for(shared_address(&shared.full[stage]), block & 1);
-        const unsigned weights =
-            shared_address(shared.weights[stage]) + side * 64 * chunk_inputs * 2;
-        const unsigned activations = shared_address(shared.activations[stage]);
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-        for (int step = 0; step < chunk_inputs / 16; ++step) {
-          // 16 inputs: 32 bytes of each line where lines are outputs, 16 lines where they are
-          // inputs.
-          multiply_chunk<reference, axis == 0, columns>(
-              sums, matrix_descriptor(weights + step * (axis == 1 ? 32 : 2048)),
-              matrix_descriptor(activations + step * 32),
-              stage > 0 || step > 0 || (reference && block > 0));
-        }
-        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        if (stage > 0) {
-          asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-          if (leads) {
-            arrive(shared_address(&shared.empty[stage - 1]));
-          }
-        }
-      }
-      asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-      if constexpr (!reference) {
-        add_block<planes, columns>(sums, shared.scales[tile_stages - 1], total);
-        // All have read the scales before the stage is given back.
-        asm volatile("bar.sync %0, 128;" ::"r"(side + 1) : "memory");
-      }
-      if (leads) {
-        arrive(shared_address(&shared.empty[tile_stages - 1]));
-      }
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x == multiply_threads) {
+      fetch_activations<numeric, columns>(tiles, scales, blocks, shared);
+    } else if (role > multiply_threads / lanes) {
+      fetch_codes<Decoder, Format, axis, numeric>(codes, weight_scales, inputs, outputs, blocks,
+                                                  shared);
     }
-    write_tile<axis, numeric, columns>(sums, total, weight_scales, rows, outputs, out);
   }
 }
+
+#undef MULTIPLY
+#undef MULTIPLY_COLUMNS
 
 #endif  // defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
