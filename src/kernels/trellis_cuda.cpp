@@ -175,11 +175,11 @@ Sharing columns_along_inputs(const Product& product, int group_rows) {
 
 /// `columns` 0: the one row of `multiply_row_along_outputs`.
 Sharing along_outputs(const Product& product, int columns) {
-  constexpr int column_bytes = 4 * 292;  // of the sums of a unit (column_stride)
+  constexpr int column_bytes = 4 * 289;  // of the sums of a unit (column_stride)
   const int line_words = product.weight.format.bits == 4 ? 40 : 24;
   const auto rings = ring_bytes(columns == 0 ? 3 : 2, line_words);
-  const int unit_bytes =
-      columns == 0 ? product.planes * (column_bytes + 256) + 8 : (column_bytes + 8) * columns;
+  const int unit_bytes = columns == 0 ? product.planes * (column_bytes + 256) + 8
+                                      : ceiling(columns, 2) * 2 * column_bytes + 8 * columns;
   return {product.weight.rows / trellis_block_weights * product.blocks(),
           [=](int count) { return rings + std::int64_t{count} * unit_bytes; }};
 }

@@ -6,28 +6,28 @@
 
 namespace espalier {
 
-/// Where the sums of weight j of the eight eighths of a trellis block lie; columns and weights are
-/// apart by numbers that spread them over the banks.
-__device__ __forceinline__ int sum_place(int j) { return 8 * j + j / 8 * 8; }
-constexpr int column_stride = block_weights + 32 + 4;
+/// The sums of an eighth of a trellis block lie behind one another in shared memory; eighths and
+/// columns are apart by numbers that spread what a warp adds or reads at once over the banks.
+constexpr int eighth_stride = lanes + 4;
+constexpr int column_stride = 8 * eighth_stride + 1;
 
 /// Adds the sums of a lane's 32 weights to those of the three other lanes that decoded the same
 /// weights of other inputs, and all to `target`.
 __device__ __forceinline__ void add_quarters(int (&total)[16][2], int* target) {
   const int quarter = threadIdx.x % 4;
-  // Each lane of a pair keeps half of the weights, each of four a quarter.
+  // Each lane of a pair keeps every other weight, each of four every fourth.
   int half[16];
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    const int low = total[i / 2][i % 2];
-    const int high = total[8 + i / 2][i % 2];
-    half[i] = (quarter & 2 ? high : low) + __shfl_xor_sync(~0u, quarter & 2 ? low : high, 2);
+    const int even = total[i][0];
+    const int odd = total[i][1];
+    half[i] = (quarter & 2 ? odd : even) + __shfl_xor_sync(~0u, quarter & 2 ? even : odd, 2);
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const int sum = (quarter & 1 ? half[8 + i] : half[i]) +
-                    __shfl_xor_sync(~0u, quarter & 1 ? half[i] : half[8 + i], 1);
-    atomicAdd(target + sum_place(8 * quarter + i), sum);
+    const int sum = (quarter & 1 ? half[2 * i + 1] : half[2 * i]) +
+                    __shfl_xor_sync(~0u, quarter & 1 ? half[2 * i] : half[2 * i + 1], 1);
+    atomicAdd(target + 4 * i + 2 * (quarter & 1) + quarter / 2, sum);
   }
 }
 
@@ -95,6 +95,15 @@ struct OutputSums {
   // Lines of a ring are apart by what spreads a warp's reads over the banks.
   static constexpr int line_words = bits == 4 ? 40 : 24;
   using Ring = CodeRing<bits, task_inputs, line_words, single ? 3 : 2>;
+
+  /// From one unit's sums to the next.
+  __device__ static int unit_stride(int columns) {
+    return (single ? columns : (columns + 1) / 2 * 2) * column_stride;
+  }
+  /// Of several columns the even ones come first: a lane adds to one of each.
+  __device__ static int column_place(int column, int columns) {
+    return (column / 2 + column % 2 * ((columns + 1) / 2)) * column_stride;
+  }
 
   /// `meanwhile()` is called while the first codes are on their way.
   template <class Meanwhile>
@@ -196,7 +205,8 @@ struct OutputSums {
         }
       }
       if (task + 1 == end_task || (task + 1) % unit_tasks == 0) {
-        flush(total, x.columns, sums + task / unit_tasks * column_stride * x.columns + eighth);
+        flush(total, x.columns,
+              sums + task / unit_tasks * unit_stride(x.columns) + eighth * eighth_stride);
       }
     }
     __syncthreads();
@@ -222,7 +232,7 @@ struct OutputSums {
         if (at < columns) {
 #pragma unroll
           for (int j = 0; j < lanes; ++j) {
-            atomicAdd(target + at * column_stride + sum_place(j),
+            atomicAdd(target + column_place(at, columns) + j,
                       second == 0 ? total[j / 2][j % 2 * 2] : total[j / 2][j % 2 * 2 + 1]);
           }
         }
@@ -239,12 +249,15 @@ struct OutputSums {
 /// Where the sum of this thread's output of 256 lies.
 __device__ __forceinline__ int own_sum_place() {
   const int from_end = 255 - static_cast<int>(threadIdx.x) % block_weights;
-  return sum_place(from_end % lanes) + from_end / lanes;
+  return from_end / lanes * eighth_stride + from_end % lanes;
 }
 
 __device__ __forceinline__ void clear(int* sums, int count) {
-  for (int i = threadIdx.x; i < count; i += blockDim.x) {
-    sums[i] = 0;
+  for (int i = threadIdx.x; i < count / 4; i += blockDim.x) {
+    reinterpret_cast<uint4*>(sums)[i] = make_uint4(0, 0, 0, 0);
+  }
+  if (threadIdx.x < count % 4) {
+    sums[count / 4 * 4 + threadIdx.x] = 0;
   }
 }
 
@@ -264,7 +277,7 @@ __device__ void multiply_row_along_outputs(const T* x, const float* input_scales
   char* rings = reinterpret_cast<char*>(shared);
   auto* integers = reinterpret_cast<Integer*>(rings + blockDim.x / lanes * Sums::Ring::bytes);
   int* sums = reinterpret_cast<int*>(integers + units.count * block_weights);
-  int* centers = sums + units.count * column_stride * planes;
+  int* centers = sums + units.count * Sums::unit_stride(planes);
   float* scales = reinterpret_cast<float*>(centers + units.count);
 
   const auto prepare = [&] {
@@ -274,12 +287,12 @@ __device__ void multiply_row_along_outputs(const T* x, const float* input_scales
     row.template prepare<planes>(centers, scales, [&](int unit, int i, int integer) {
       integers[unit * block_weights + i / 2 * 64 + i % 2 * 8 + place] = integer;
     });
-    clear(sums, units.count * column_stride * planes);
+    clear(sums, units.count * Sums::unit_stride(planes));
   };
   Sums::add(units, {integers, {}, planes, 1}, codes, inputs, rings, sums, prepare);
   for (int unit = threadIdx.x / block_weights; unit < units.count;
        unit += blockDim.x / block_weights) {
-    const int* from = sums + unit * column_stride * planes + own_sum_place();
+    const int* from = sums + unit * Sums::unit_stride(planes) + own_sum_place();
     const float exact = planes == 1 ? __int2float_rn(from[0] + centers[unit])
                                     : __fmaf_rn(__int2float_rn(from[0]), 65536.0f,
                                                 __int2float_rn(from[(planes - 1) * column_stride]));
@@ -304,7 +317,7 @@ __device__ void multiply_columns_along_outputs(const Activations& activations,
   asm("" : "+r"(columns));
   char* rings = reinterpret_cast<char*>(shared);
   int* sums = reinterpret_cast<int*>(rings + blockDim.x / lanes * Sums::Ring::bytes);
-  int* centers = sums + units.count * column_stride * columns;
+  int* centers = sums + units.count * Sums::unit_stride(columns);
   float* scales = reinterpret_cast<float*>(centers + units.count * columns);
   const auto prepare = [&] {
     const int first_block = static_cast<int>(blockIdx.y) * units.blocks;
@@ -316,27 +329,31 @@ __device__ void multiply_columns_along_outputs(const Activations& activations,
         scales[i / planes] = activations.scales[block * group_rows + column / planes];
       }
     }
-    clear(sums, units.count * column_stride * columns);
+    clear(sums, units.count * Sums::unit_stride(columns));
   };
   Sums::add(units, {nullptr, activations, columns, group_rows}, codes, inputs, rings, sums,
             prepare);
+  // A warp takes a row of a unit, so it reads what these share once.
   const int first_row = blockIdx.y * group_rows;
   const int count = min(group_rows, rows - first_row);
+  const int lane = threadIdx.x % lanes;
 #pragma unroll 1
-  for (int unit = threadIdx.x / block_weights; unit < units.count;
-       unit += blockDim.x / block_weights) {
-    const long long block = units.block(unit);
-    const int* center = centers + unit * columns;
-    const int* from = sums + unit * column_stride * columns + own_sum_place();
-    float* to = partial + (block * rows + first_row) * outputs + units.group(unit) * block_weights +
-                threadIdx.x % block_weights;
-#pragma unroll 4
-    for (int row = 0; row < count; ++row) {
-      const int column = row * planes;
-      to[static_cast<long long>(row) * outputs] = scaled_sum<planes>(
-          from[column * column_stride] + center[column],
-          planes == 2 ? from[(column + 1) * column_stride] + center[column + 1] : 0,
-          scales[unit * group_rows + row]);
+  for (int task = threadIdx.x / lanes; task < units.count * count; task += blockDim.x / lanes) {
+    const int unit = task / count;
+    const int row = task % count;
+    const int* center = centers + unit * columns + row * planes;
+    const float scale = scales[unit * group_rows + row];
+    const int* from = sums + unit * Sums::unit_stride(columns) + lanes - 1 - lane;
+    const int* first = from + Sums::column_place(row * planes, columns);
+    const int* second = from + Sums::column_place(row * planes + planes - 1, columns);
+    float* to = partial +
+                (static_cast<long long>(units.block(unit)) * rows + first_row + row) * outputs +
+                units.group(unit) * block_weights + lane;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int at = (7 - i) * eighth_stride;
+      to[lanes * i] = scaled_sum<planes>(first[at] + center[0],
+                                         planes == 2 ? second[at] + center[planes - 1] : 0, scale);
     }
   }
 }
