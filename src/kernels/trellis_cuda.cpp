@@ -37,9 +37,12 @@ constexpr int expand_threads = 256;
 /// From so many rows on decoding once for a tile of rows is faster than once for 8 columns.
 constexpr int least_tiled_rows = 33;
 constexpr int tile_outputs = 128;
-/// The reference's contract expands weights up to this size: 0.65 to 0.7 of the bf16 product's
-/// speed with 512 rows on an H200, where decoding in the product reached 0.46 to 0.58.
+/// What the reference's contract may take for expanded weights.
 constexpr std::int64_t most_expanded_bytes = std::int64_t{256} << 20;
+/// Up to so many rows the reference's contract decodes in the product if its tiles fill the
+/// multiprocessors, where weights are coded along inputs (else half as many): on an H200 14336 x
+/// 4096 with 256 and 512 rows took 59 and 118 us so and 86 and 128 us with expanded weights.
+constexpr int most_decoded_rows = 512;
 constexpr int tile_threads = 384;
 
 void require_cuda() {
@@ -301,6 +304,16 @@ int columns_of_tile(const Product& product, std::initializer_list<int> choices) 
   return best;
 }
 
+/// Whether the reference's contract is faster when weights are decoded in the product.
+bool decodes_reference(const Product& product) {
+  constexpr int columns = 256;
+  const int tiles = ceiling(product.weight.rows, tile_outputs) * ceiling(product.rows, columns);
+  const int places = ceiling(tiles, processors) * processors;
+  const bool along_inputs = product.weight.format.axis == 1;
+  return product.rows <= (along_inputs ? most_decoded_rows : most_decoded_rows / 2) &&
+         5 * tiles >= 4 * places;
+}
+
 mx::array many_rows(const mx::array& x, const Product& product, const std::string& numeric,
                     int columns) {
   const TrellisMatrix& weight = product.weight;
@@ -392,7 +405,8 @@ mx::array trellis_linear_reference_cuda(const mx::array& x, const TrellisMatrix&
   const mx::array rounded = mx::astype(x, mx::bfloat16, mx::Device::gpu);
   const Product product{.weight = weight, .rows = x.shape(0), .planes = 1};
   const std::int64_t expanded_bytes = std::int64_t{2} * weight.rows * weight.columns;
-  if (expanded_bytes > most_expanded_bytes && product.rows > 0 && has_warpgroup_products()) {
+  if (product.rows > 0 && has_warpgroup_products() &&
+      (expanded_bytes > most_expanded_bytes || decodes_reference(product))) {
     return many_rows(rounded, product, "reference", columns_of_tile(product, {176, 256}));
   }
   return mx::matmul(rounded,
