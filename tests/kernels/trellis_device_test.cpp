@@ -1,4 +1,5 @@
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -66,6 +67,18 @@ std::vector<std::uint32_t> bits_of(mx::array values) {
   return bits;
 }
 
+double relative_error(const std::vector<std::uint32_t>& bits,
+                      const std::vector<std::uint32_t>& expected_bits) {
+  double error = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    const double expected = std::bit_cast<float>(expected_bits[i]);
+    error += std::pow(std::bit_cast<float>(bits[i]) - expected, 2);
+    size += expected * expected;
+  }
+  return std::sqrt(error / size);
+}
+
 /// `trellis_linear` by the CPU's kernels: by default it would run on the device itself.
 std::vector<std::uint32_t> bits_on_cpu(const mx::array& x, const TrellisMatrix& weight,
                                        TrellisActivations activations) {
@@ -87,7 +100,7 @@ void expect_bits_of_cpu(Linear linear, Expand expand) {
       const TrellisFormat format{.bits = bits, .axis = axis};
       const RandomMatrix matrix = RandomMatrix::make(format, axis == 1 ? 300 : 576, 768);
       const bool all = bits == 3;
-      for (const int rows : all ? std::vector{1, 3, 5, 17, 40, 200} : std::vector{1, 3}) {
+      for (const int rows : all ? std::vector{1, 3, 5, 17, 40, 200} : std::vector{1, 3, 40}) {
         const mx::array x = random_rows(rows, matrix.packed.columns);
         for (const auto activations : {TrellisActivations::int15, TrellisActivations::int8}) {
           EXPECT_EQ(bits_of(linear(x, matrix.packed, activations)),
@@ -124,6 +137,48 @@ TEST(TrellisCuda, LongStatesAndTheOtherCodeGiveTheBitsOfTheCpu) {
       const mx::array x = random_rows(rows, matrix.packed.columns);
       EXPECT_EQ(bits_of(kernels::trellis_linear_cuda(x, matrix.packed, TrellisActivations::int15)),
                 bits_on_cpu(x, matrix.packed, TrellisActivations::int15));
+    }
+  }
+}
+
+// So many outputs and rows take the tiles of most columns, for whose codes there is less memory.
+TEST(TrellisCuda, LargeTilesGiveTheBitsOfTheCpu) {
+  if (!kernels::has_cuda()) {
+    GTEST_SKIP() << "MLX has no CUDA device here";
+  }
+  for (const int axis : {1, 0}) {
+    const TrellisFormat format{.bits = 4, .axis = axis};
+    const RandomMatrix matrix =
+        axis == 1 ? RandomMatrix::make(format, 14336, 256) : RandomMatrix::make(format, 256, 14336);
+    const mx::array x = random_rows(512, matrix.packed.columns);
+    EXPECT_TRUE(
+        bits_of(kernels::trellis_linear_cuda(x, matrix.packed, TrellisActivations::int15)) ==
+        bits_on_cpu(x, matrix.packed, TrellisActivations::int15))
+        << "axis " << axis;
+  }
+}
+
+// With few outputs by way of expanded weights, with many decoded in the product.
+TEST(TrellisCuda, ReferenceProductsAreThoseOfRoundedWeights) {
+  if (!kernels::has_cuda()) {
+    GTEST_SKIP() << "MLX has no CUDA device here";
+  }
+  for (const int outputs : {256, 14336}) {
+    for (const int axis : {1, 0}) {
+      const TrellisFormat format{.bits = 4, .axis = axis};
+      const RandomMatrix matrix = axis == 1 ? RandomMatrix::make(format, outputs, 512)
+                                            : RandomMatrix::make(format, 512, outputs);
+      const mx::array x =
+          mx::astype(random_rows(256, matrix.packed.columns), mx::bfloat16, mx::Device::cpu);
+      const mx::array weight = kernels::expand_trellis(matrix.packed, mx::bfloat16);
+      const mx::array expected = mx::matmul(
+          mx::astype(x, mx::float32, mx::Device::cpu),
+          mx::transpose(mx::astype(weight, mx::float32, mx::Device::cpu), mx::Device::cpu),
+          mx::Device::cpu);
+      EXPECT_LT(relative_error(bits_of(kernels::trellis_linear_reference_cuda(x, matrix.packed)),
+                               bits_of(expected)),
+                4e-3)  // results are bf16
+          << outputs << " outputs, axis " << axis;
     }
   }
 }
