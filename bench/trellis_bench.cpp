@@ -1,6 +1,7 @@
-// What the trellis kernels reach on one thread, in cache: products with 1, 4 and 64 rows of
-// activations in weights per second (times rows), and the search in weights per second. Build the
-// target `trellis_bench` and run it on a quiet machine.
+// What the trellis kernels reach on one thread: products with 1, 4 and 64 rows of activations in
+// cache and with 1 row from memory in weights per second (times rows), beside the bytes a second
+// that reading takes; and the search in weights per second. Build the target `trellis_bench` and
+// run it on a quiet machine.
 #include <algorithm>
 #include <random>
 #include <span>
@@ -16,15 +17,20 @@
 namespace espalier::kernels {
 namespace {
 
-constexpr int inputs = 1024;
-constexpr int outputs = 256;
+struct Shape {
+  int inputs;
+  int outputs;
+};
+constexpr Shape in_cache = {1024, 256};
+constexpr Shape in_memory = {4096, 65536};
 
 /// Random codes as a matrix.
-TrellisMatrix random_matrix(const TrellisFormat& format) {
+TrellisMatrix random_matrix(const Shape& shape, const TrellisFormat& format) {
   std::mt19937 random(1);
-  std::vector<std::uint32_t> words(inputs * outputs * format.bits / 32);
+  std::vector<std::uint32_t> words(static_cast<std::size_t>(shape.inputs) * shape.outputs *
+                                   format.bits / 32);
   std::generate(words.begin(), words.end(), std::ref(random));
-  const int rows = format.axis == 1 ? outputs : inputs;
+  const int rows = format.axis == 1 ? shape.outputs : shape.inputs;
   const std::vector<std::uint16_t> scales(rows, 0x3C00);
   return pack_trellis(
       {"codes",
@@ -43,10 +49,11 @@ struct Product {
   std::vector<std::int32_t> centres;
   TrellisRows rows;
 
-  Product(const TrellisCpu& cpu, const TrellisFormat& format, TrellisActivations activations,
-          int count)
-      : matrix(random_matrix(format)), operand(matrix) {
-    constexpr int blocks = inputs / trellis_activation_block;
+  Product(const TrellisCpu& cpu, const Shape& shape, const TrellisFormat& format,
+          TrellisActivations activations, int count)
+      : matrix(random_matrix(shape, format)), operand(matrix) {
+    const int inputs = shape.inputs;
+    const int blocks = inputs / trellis_activation_block;
     words.resize(static_cast<std::size_t>(count) * inputs);
     scales.resize(count * blocks);
     centres.resize(2 * count * blocks);
@@ -66,14 +73,14 @@ struct Product {
   }
 };
 
-void multiply(benchmark::State& state, const TrellisFormat& format, TrellisActivations activations,
-              int rows) {
+void multiply(benchmark::State& state, const Shape& shape, const TrellisFormat& format,
+              TrellisActivations activations, int rows) {
   const TrellisCpu& cpu = trellis_cpu();
-  const Product product(cpu, format, activations, rows);
+  const Product product(cpu, shape, format, activations, rows);
   std::vector<std::int32_t> tile(static_cast<std::size_t>(trellis_activation_block) / 2 * cpu.unit);
   std::vector<float> sums(static_cast<std::size_t>(rows) * cpu.unit);
   for (auto _ : state) {
-    for (int unit = 0; unit < outputs / cpu.unit; ++unit) {
+    for (int unit = 0; unit < shape.outputs / cpu.unit; ++unit) {
       if (rows <= trellis_few_rows) {
         cpu.few_rows(product.operand, product.rows, activations, rows, unit, sums.data());
       } else {
@@ -82,7 +89,17 @@ void multiply(benchmark::State& state, const TrellisFormat& format, TrellisActiv
       benchmark::DoNotOptimize(sums.data());
     }
   }
-  state.SetItemsProcessed(state.iterations() * inputs * outputs * rows);
+  state.SetItemsProcessed(state.iterations() * shape.inputs * shape.outputs * rows);
+}
+
+void read(benchmark::State& state) {
+  const std::vector<std::uint64_t> words(std::size_t{1} << 24, 1);
+  for (auto _ : state) {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t word : words) sum += word;
+    benchmark::DoNotOptimize(sum);
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(8 * words.size()));
 }
 
 void search(benchmark::State& state, const TrellisFormat& format) {
@@ -100,19 +117,25 @@ void search(benchmark::State& state, const TrellisFormat& format) {
   state.SetItemsProcessed(state.iterations() * trellis_block_weights);
 }
 
+void add_products(const TrellisFormat& format, TrellisActivations activations) {
+  const std::string name = std::to_string(format.bits) + " bits, axis " +
+                           std::to_string(format.axis) +
+                           (activations == TrellisActivations::int8 ? ", int8, " : ", int15, ");
+  for (const int rows : {1, 4, 64}) {
+    benchmark::RegisterBenchmark((name + std::to_string(rows) + " rows").c_str(), multiply,
+                                 in_cache, format, activations, rows);
+  }
+  benchmark::RegisterBenchmark((name + "from memory").c_str(), multiply, in_memory, format,
+                               activations, 1);
+}
+
 void add_benchmarks() {
+  benchmark::RegisterBenchmark("read from memory", read);
   for (int bits = 2; bits <= 4; ++bits) {
     const std::string name = std::to_string(bits) + " bits, ";
     for (const int axis : {1, 0}) {
       for (const auto activations : {TrellisActivations::int8, TrellisActivations::int15}) {
-        for (const int rows : {1, 4, 64}) {
-          benchmark::RegisterBenchmark(
-              (name + "axis " + std::to_string(axis) +
-               (activations == TrellisActivations::int8 ? ", int8, " : ", int15, ") +
-               std::to_string(rows) + " rows")
-                  .c_str(),
-              multiply, TrellisFormat{.bits = bits, .axis = axis}, activations, rows);
-        }
+        add_products({.bits = bits, .axis = axis}, activations);
       }
     }
     benchmark::RegisterBenchmark((name + "search").c_str(), search, TrellisFormat{.bits = bits});
