@@ -79,6 +79,15 @@ void force_instruction_set(std::optional<InstructionSet> set) {
   forced.store(set ? static_cast<int>(*set) : -1, std::memory_order_relaxed);
 }
 
+bool fetches_weights_ahead() {
+#if defined(__x86_64__)
+  static const bool fetches = !(__builtin_cpu_is("amd") && supports(InstructionSet::avx512));
+  return fetches;
+#else
+  return true;
+#endif
+}
+
 std::string_view to_string(InstructionSet set) {
   switch (set) {
     case InstructionSet::avx512:

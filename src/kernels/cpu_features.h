@@ -23,4 +23,8 @@ void force_instruction_set(std::optional<InstructionSet> set);
 
 std::string_view to_string(InstructionSet set);
 
+/// Whether weights that are read once should be asked for ahead of use. Not where the processor
+/// does it better by itself: AMD's with AVX-512 (see `prefetch_distance`).
+bool fetches_weights_ahead();
+
 }  // namespace espalier::kernels
