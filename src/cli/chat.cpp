@@ -1,4 +1,5 @@
 #include <csignal>
+#include <cstddef>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -81,9 +82,7 @@ class Conversation {
       });
       add("assistant", answer.text);
       std::cout << "\n";
-      if (answer.finish == generation::FinishReason::length) {
-        std::cerr << "(the answer reached the limit; /clear makes room in the context)\n";
-      }
+      if (answer.finish == generation::FinishReason::length) say_what_ended(answer);
     } catch (const base::RequestError& error) {
       chat_.messages.erase(chat_.messages.size() - 1);
       std::cerr << error.what() << " /clear starts anew.\n";
@@ -92,6 +91,13 @@ class Conversation {
   }
 
  private:
+  void say_what_ended(const Generated& answer) const {
+    const bool by_option = options_.max_tokens &&
+                           answer.tokens.size() >= static_cast<std::size_t>(*options_.max_tokens);
+    std::cerr << (by_option ? "(the answer reached --max-tokens)\n"
+                            : "(the context is full; /clear makes room)\n");
+  }
+
   void add(const std::string& role, const std::string& content) {
     chat_.messages.push_back({{"role", role}, {"content", content}});
   }

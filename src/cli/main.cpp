@@ -82,7 +82,8 @@ int run(int argc, char** argv) {
       app.exit(error);
       return flush_output();
     }
-    return fail(usage, std::string(error.what()) + " (see espalier --help)");
+    const std::string of_verb = named.empty() ? "" : verb + " ";
+    return fail(usage, std::string(error.what()) + " (see espalier " + of_verb + "--help)");
   }
   base::ask_for_short_turns();
   try {

@@ -179,6 +179,20 @@ def generate(succeed, model, *options) -> dict:
     return json.loads(succeed("generate", "--model", model, "--json", *options))
 
 
+def test_a_usage_error_points_to_the_verbs_own_help(espalier):
+    assert "(see espalier generate --help)" in espalier("generate", "--prompt", "Hi").stderr
+    # Without a verb, `serve` is meant.
+    assert "(see espalier serve --help)" in espalier("--nonsense").stderr
+
+
+def test_a_chat_says_what_ended_an_answer(espalier, model):
+    options = ["chat", "--model", model, "--temperature", 0]
+    by_option = espalier(*options, "--max-tokens", 3, input="Hi\n")
+    assert "reached --max-tokens" in by_option.stderr
+    by_context = espalier(*options, "--context", 40, input="Hi, tell me a story\n")
+    assert "context is full" in by_context.stderr
+
+
 def test_generate_json(succeed, model):
     answer = generate(succeed, model, "--prompt", PROMPT, "--raw", "--temperature", 0,
                       "--max-tokens", 8)
