@@ -294,6 +294,16 @@ mod tests {
     }
 
     #[test]
+    fn values_with_endless_texts_are_refused() {
+        for print in ["v.x", "v.x|tojson", "v.x|string", "[v.x]|join"] {
+            let doubling = "{% set v.x = [v.x, v.x] %}".repeat(60);
+            let source = format!("{{% set v = namespace(x=[]) %}}{doubling}{{{{ {print} }}}}");
+            let message = render(&source).err().map(|error| error.to_string());
+            assert!(message.is_some_and(|text| text.contains("too long")));
+        }
+    }
+
+    #[test]
     fn null_keys_are_dropped() {
         let text = render("{{ 'name' in messages[0] }} {{ strftime_now('%Y') }}");
         assert_eq!(text.unwrap_or_default(), "False 1970");

@@ -3,8 +3,7 @@
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-use crate::template_arguments::failure;
-use crate::template_print::DEEPEST;
+use crate::template_print::check_size;
 
 /// The arguments of `json.dumps` that templates use.
 pub struct JsonStyle {
@@ -63,9 +62,7 @@ fn write_value(
     style: &JsonStyle,
     depth: usize,
 ) -> Result<(), Error> {
-    if depth > DEEPEST {
-        return Err(failure("a value is nested too deeply for JSON"));
-    }
+    check_size(text, depth)?;
     match value.kind() {
         ValueKind::None => text.push_str("null"),
         ValueKind::Bool => text.push_str(if value.is_true() { "true" } else { "false" }),

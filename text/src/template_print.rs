@@ -10,7 +10,22 @@ use crate::template_arguments::failure;
 use crate::template_json::python_float;
 
 /// Values nested deeper are refused: printing them recurses.
-pub const DEEPEST: usize = 500;
+const DEEPEST: usize = 500;
+
+/// Longer texts of one value are refused: lists that hold the same list twice, again and again, are
+/// small and have endless texts.
+const LONGEST: usize = 64 << 20;
+
+/// Refuses values that are nested too deeply or whose text is too long.
+pub fn check_size(text: &str, depth: usize) -> Result<(), Error> {
+    if depth > DEEPEST {
+        return Err(failure("a value is nested too deeply to print"));
+    }
+    if text.len() > LONGEST {
+        return Err(failure("a value is too long to print"));
+    }
+    Ok(())
+}
 
 /// What `{{ value }}` writes.
 pub fn write(output: &mut Output, state: &mut State, value: &Value) -> Result<(), Error> {
@@ -47,9 +62,7 @@ pub fn repr(value: &Value) -> Result<String, Error> {
 }
 
 fn write_repr(text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
-    if depth > DEEPEST {
-        return Err(failure("a value is nested too deeply to print"));
-    }
+    check_size(text, depth)?;
     match value.kind() {
         ValueKind::Undefined => text.push_str("Undefined"),
         ValueKind::String => write_quoted(text, value.as_str().unwrap_or("")),
