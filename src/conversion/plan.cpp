@@ -43,6 +43,7 @@ constexpr auto never_quantized = std::to_array<std::string_view>({
     ".gate.",
     ".router.",
     ".wg.",
+    ".altup.",
     "shared_expert_gate",
     "ffn_gate_inp",
     "token_type_embedding",

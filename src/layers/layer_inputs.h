@@ -15,6 +15,7 @@ struct LayerInputs {
   Linear projection;                // [layers * P, D]
   Norm norm;                        // over P
   int size;                         // P
+  int vocabulary = 0;               // tokens from here on take the first's row; 0: none
 
   /// For `tokens` int32 [T] and their embeddings x [T, D]: a list of [T, P], one a layer.
   std::vector<mlx::core::array> operator()(const mlx::core::array& tokens,
@@ -30,6 +31,8 @@ struct LayerInputGate {
 
   /// x + norm((activation(gate(x)) * vector) output), [T, D].
   mlx::core::array operator()(const mlx::core::array& x, const mlx::core::array& vector) const;
+  /// What is added there.
+  mlx::core::array part(const mlx::core::array& x, const mlx::core::array& vector) const;
 };
 
 }  // namespace espalier::layers

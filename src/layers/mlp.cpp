@@ -1,11 +1,40 @@
 #include "layers/mlp.h"
 
+#include <algorithm>
+#include <cmath>
 #include <stdexcept>
 #include <vector>
+
+#include "layers/row_work.h"
 
 namespace espalier::layers {
 
 namespace mx = mlx::core;
+
+namespace {
+
+/// max(x - (mean + deviations * standard deviation), 0).
+struct CutOffRow {
+  float deviations;
+
+  void operator()(const std::vector<RowView>& inputs, std::vector<float>& out) const {
+    const RowView& x = inputs[0];
+    const auto size = static_cast<double>(x.size());
+    double mean = 0;
+    for (const float value : x) {
+      mean += value / size;
+    }
+    double variance = 0;
+    for (const float value : x) {
+      variance += (value - mean) * (value - mean) / size;
+    }
+    const auto limit = static_cast<float>(mean + deviations * std::sqrt(variance));
+    std::ranges::transform(x, out.begin(),
+                           [&](float value) { return std::max(value - limit, 0.0F); });
+  }
+};
+
+}  // namespace
 
 std::optional<kernels::Gate> fused_gate(Activation activation) {
   switch (activation) {
@@ -53,8 +82,9 @@ kernels::ElementFunction element_function(Activation activation) {
 
 mx::array Mlp::hidden(const mx::array& x, const Norm* norm) const {
   const bool gated = input.weights().size() == 2;
-  const std::optional<kernels::Gate> gate =
-      gated && gate_scale == 1.0F ? fused_gate(activation) : std::optional<kernels::Gate>();
+  const std::optional<kernels::Gate> gate = gated && gate_scale == 1.0F && !gate_cutoff
+                                                ? fused_gate(activation)
+                                                : std::optional<kernels::Gate>();
   mx::array y = input(x, {.norm = norm, .gate = gate});
   if (!gate) {
     const kernels::ElementFunction function = learned ? *learned : element_function(activation);
@@ -62,7 +92,10 @@ mx::array Mlp::hidden(const mx::array& x, const Norm* norm) const {
       const std::vector<mx::array> halves = mx::split(y, 2, -1);
       const mx::array scaled =
           gate_scale == 1.0F ? halves[0] : halves[0] * mx::array(gate_scale, y.dtype());
-      y = kernels::elementwise(scaled, function, halves[1]);
+      const mx::array cut =
+          gate_cutoff ? by_rows(CutOffRow{*gate_cutoff}, scaled.shape(), scaled.dtype(), {scaled})
+                      : scaled;
+      y = kernels::elementwise(cut, function, halves[1]);
     } else {
       y = kernels::elementwise(y, function);
     }

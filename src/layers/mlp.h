@@ -17,6 +17,8 @@ struct Mlp {
   std::optional<kernels::ElementFunction> learned = {};  // xIELU's constants
   std::optional<Norm> hidden_norm = {};                  // of what `hidden` returns
   float gate_scale = 1.0F;                               // on the gate, inside the activation
+  /// Of the gate only what exceeds mean + so many standard deviations goes on, less that.
+  std::optional<float> gate_cutoff = {};
 
   /// norm(x) [T, D] up to the hidden layer, [T, hidden].
   mlx::core::array hidden(const mlx::core::array& x, const Norm* norm) const;

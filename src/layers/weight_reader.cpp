@@ -229,7 +229,9 @@ const arrays::TensorView& WeightReader::take_part(const std::string& name, const
   if (part.transposed) {
     std::swap(shape[0], shape[1]);
   }
-  if (part.count > 0) {
+  if (part.flat) {
+    shape[0] *= part.count;
+  } else if (part.count > 0) {
     shape.insert(shape.begin(), part.count);
   }
   const arrays::TensorView& tensor = take(name, shape);

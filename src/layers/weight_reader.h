@@ -36,6 +36,7 @@ struct MatrixPart {
   bool transposed = false;  // the tensor lies [inputs, outputs]
   int index = 0;            // of a stack of `count` such matrices
   int count = 0;            // 0: no stack
+  bool flat = false;        // the stack's matrices lie below one another, without an axis for them
   bool plain_rows = false;  // rows are needed one by one: refuses trellis-coded ones
 };
 

@@ -53,6 +53,18 @@ struct IgnorableGroup {
   std::string_view reason;
 };
 
+/// What a family's checkpoints hold and nothing here needs, by a part of the name.
+struct IgnorableOfFamily {
+  std::string_view family;
+  std::string_view part;
+  std::string_view reason;
+};
+
+constexpr auto ignorable_of_families = std::to_array<IgnorableOfFamily>({
+    {"deepseek_v32", ".indexer.", "chooses among more positions than the context has"},
+    {"glm_moe_dsa", ".indexer.", "chooses among more positions than the context has"},
+});
+
 constexpr auto ignorable_groups = std::to_array<IgnorableGroup>({
     IgnorableGroup{"mtp.", "drafts tokens ahead"},
     IgnorableGroup{"cls.predictions.", "guesses masked words"},
@@ -110,6 +122,11 @@ std::string_view reason_to_ignore(const std::string& name, const Descriptor& des
   for (const IgnorableGroup& group : ignorable_groups) {
     if (name.starts_with(group.prefix)) {
       return group.reason;
+    }
+  }
+  for (const IgnorableOfFamily& entry : ignorable_of_families) {
+    if (descriptor.family == entry.family && name.find(entry.part) != std::string::npos) {
+      return entry.reason;
     }
   }
   for (const Ignorable& entry : ignorable) {

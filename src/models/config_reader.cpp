@@ -379,9 +379,11 @@ void ConfigReader::mark_all(const json& value, const std::string& name) const {
 
 void ConfigReader::collect_unread(const json& object, const std::string& prefix,
                                   std::vector<std::string>& unread) const {
+  // A part with a type of its own was written as a whole configuration (DBRX's).
+  const bool is_configuration = prefix.empty() || object.contains("model_type");
   for (const auto& [key, value] : object.items()) {
     const std::string full = prefix + key;
-    const bool inert = prefix.empty() && std::ranges::find(inert_keys, key) != inert_keys.end();
+    const bool inert = is_configuration && std::ranges::find(inert_keys, key) != inert_keys.end();
     const bool empty = (value.is_object() || value.is_array()) && value.empty();
     if (inert || empty || value.is_null()) {
       continue;

@@ -130,10 +130,25 @@ struct JoinFeedForward {
   }
 };
 
-/// The stream [T, width] after the layer, from the stream before it and the mixed rows.
-mx::array finish_layer(const DecoderLayer& layer, const mx::array& x, const mx::array& mixed,
+/// `predicted` [T, streams * width] corrected by the layer's result, its active stream.
+mx::array correct_streams(const DecoderLayer& layer, const mx::array& predicted,
+                          const mx::array& active, const mx::array* layer_input) {
+  const mx::array corrected = layer.alt_up->correct(predicted, active);
+  return layer.layer_input ? layer.alt_up->add_to_others(
+                                 corrected, layer.layer_input->part(layer.alt_up->scaled(corrected),
+                                                                    *layer_input))
+                           : corrected;
+}
+
+/// The stream [T, width] after the layer, or all of its streams, from the same before it and the
+/// mixed rows.
+mx::array finish_layer(const DecoderLayer& layer, const mx::array& streams, const mx::array& mixed,
                        const mx::array* layer_input) {
-  const mx::array after = std::visit(JoinMixed{x, layer.mixer_join, mixed}, layer.mixer);
+  const mx::array x = layer.alt_up ? layer.alt_up->read(streams) : streams;
+  mx::array after = std::visit(JoinMixed{x, layer.mixer_join, mixed}, layer.mixer);
+  if (layer.laurel) {
+    after = (*layer.laurel)(after, (*layer.mixer_norm)(x));
+  }
   if (layer.normed_residual) {
     const mx::array normed = (*layer.mlp_norm)(after);
     return std::visit(JoinFeedForward{normed, layer.mlp_join, normed, nullptr}, layer.feed_forward);
@@ -141,6 +156,9 @@ mx::array finish_layer(const DecoderLayer& layer, const mx::array& x, const mx::
   mx::array y = std::visit(
       JoinFeedForward{after, layer.mlp_join, layer.parallel ? x : after, pointer(layer.mlp_norm)},
       layer.feed_forward);
+  if (layer.alt_up) {
+    return correct_streams(layer, streams, y, layer_input);
+  }
   if (layer.layer_input) {
     y = (*layer.layer_input)(y, *layer_input);
   }
@@ -185,8 +203,14 @@ mx::array Decoder::run(const Batch& batch, state::KvPool& pool,
   if (modules_.layer_inputs) {
     layer_inputs = (*modules_.layer_inputs)(tokens, x);
   }
+  if (modules_.streams) {
+    x = (*modules_.streams)(x);
+  }
   for (std::size_t i = 0; i < modules_.layers.size(); ++i) {
     const DecoderLayer& layer = modules_.layers[i];
+    if (layer.alt_up) {
+      x = layer.alt_up->predict(x);
+    }
     if (layer.normed_residual) {
       x = (*layer.mixer_norm)(x);
     }
@@ -195,8 +219,9 @@ mx::array Decoder::run(const Batch& batch, state::KvPool& pool,
         keeps_recurrent(layer.mixer) ? &pool.recurrent().layer(recurrent_layer++) : nullptr;
     const int group = kv == nullptr ? 0 : pool.group_of(layer.kv_index);
     const layers::Norm* norm = layer.normed_residual ? nullptr : pointer(layer.mixer_norm);
+    const mx::array read = layer.alt_up ? layer.alt_up->read(x) : x;
     mx::array mixed =
-        std::visit(Mix{x, norm, kv, recurrent, rows.attention[group], rows}, layer.mixer);
+        std::visit(Mix{read, norm, kv, recurrent, rows.attention[group], rows}, layer.mixer);
     // Past the last layer's keys and values only the wanted rows matter.
     if (&layer == &modules_.layers.back()) {
       if (wanted.empty()) {
@@ -214,7 +239,7 @@ mx::array Decoder::run(const Batch& batch, state::KvPool& pool,
   for (const Batch::Sequence& sequence : batch.sequences) {
     sequence.state->advance(sequence.rows);
   }
-  return x;
+  return modules_.streams ? modules_.streams->merged(x) : x;
 }
 
 mx::array Decoder::forward(const Batch& batch, state::KvPool& pool) {

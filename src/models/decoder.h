@@ -5,11 +5,13 @@
 #include <variant>
 #include <vector>
 
+#include "layers/alt_up.h"
 #include "layers/attention.h"
 #include "layers/encoder_attention.h"
 #include "layers/expert_cache.h"
 #include "layers/experts.h"
 #include "layers/latent_attention.h"
+#include "layers/laurel.h"
 #include "layers/layer_inputs.h"
 #include "layers/mlp.h"
 #include "layers/parallel_feed_forward.h"
@@ -41,6 +43,8 @@ struct DecoderLayer {
   bool parallel;
   int kv_index;  // of the pool's layer that holds the keys and values
   std::optional<layers::LayerInputGate> layer_input = {};
+  std::optional<layers::Laurel> laurel = {};
+  std::optional<layers::AltUp> alt_up = {};
   std::optional<mlx::core::array> output_scale = {};  // one number, in the stream's type
   bool normed_residual = false;                       // the stream goes on from the norms' results
 };
@@ -58,6 +62,7 @@ struct DecoderModules {
   std::optional<kernels::PackedMatrix> token_types;
   std::optional<layers::Norm> embedding_norm;
   std::optional<layers::LayerInputs> layer_inputs;
+  std::optional<layers::StreamSpread> streams;  // where there are several
   std::vector<DecoderLayer> layers;
   layers::Norm final_norm;
   layers::Linear head;

@@ -73,6 +73,65 @@ std::optional<layers::LayerInputGate> load_layer_input(ModuleBuilder& builder,
       .activation = layers::element_function(part.layer_input->activation)};
 }
 
+std::optional<layers::Laurel> load_laurel(ModuleBuilder& builder, const LayerDescriptor& part,
+                                          const std::string& prefix) {
+  if (!part.laurel) {
+    return std::nullopt;
+  }
+  const LaurelNames& names = builder.names().laurel;
+  const int width = builder.descriptor().width;
+  const int rank = part.laurel->rank;
+  return layers::Laurel{.input = builder.linear(prefix, {names.input}, {rank}, width, false),
+                        .output = builder.linear(prefix, {names.output}, {width}, rank, false),
+                        .norm = builder.norm(part.laurel->norm, prefix + names.norm, width)};
+}
+
+std::optional<layers::AltUp> load_alt_up(ModuleBuilder& builder, const std::string& prefix) {
+  const std::optional<AltUpDescriptor>& part = builder.descriptor().alt_up;
+  if (!part) {
+    return std::nullopt;
+  }
+  const AltUpNames& names = builder.names().alt_up;
+  const int width = builder.descriptor().width;
+  // What mixes streams must not depend on how activations are rounded.
+  const auto linear = [&](const std::string& name, int outputs, int inputs) {
+    return builder.linear(prefix, {name}, {outputs}, inputs, false, layers::ActivationFormat::f32);
+  };
+  std::vector<float> norm = builder.weights().vector(prefix + names.norm + ".weight", width);
+  for (float& value : norm) {
+    value /= static_cast<float>(width);
+  }
+  layers::AltUp module{
+      .router_norm =
+          layers::Norm(kernels::RmsNorm{.weight = layers::to_array(norm), .eps = part->norm.eps}),
+      .router = linear(names.router, part->streams, width),
+      .prediction = linear(names.prediction, part->streams * part->streams, part->streams),
+      .correction = linear(names.correction, part->streams, part->streams),
+      .streams = part->streams,
+      .active = part->active};
+  const std::vector<float> scale = builder.weights().flat(prefix + names.output_scale, width);
+  if (part->output_scale) {
+    module.output_scale = layers::to_array(scale);
+  }
+  return module;
+}
+
+std::optional<layers::StreamSpread> load_streams(ModuleBuilder& builder) {
+  const std::optional<AltUpDescriptor>& part = builder.descriptor().alt_up;
+  if (!part) {
+    return std::nullopt;
+  }
+  const AltUpNames& names = builder.names().alt_up;
+  const int width = builder.descriptor().width;
+  layers::StreamSpread module;
+  for (int i = 0; i + 1 < part->streams; ++i) {
+    const std::string index = std::to_string(i);
+    module.spread.push_back(builder.linear(names.spread, {index}, {width}, width, false));
+    module.merge.push_back(builder.linear(names.merge, {index}, {width}, width, false));
+  }
+  return module;
+}
+
 DecoderLayer load_layer(ModuleBuilder& builder, const LayerDescriptor& part,
                         const std::string& prefix, int index, int kv_index) {
   const TensorNames& names = builder.names();
@@ -95,6 +154,8 @@ DecoderLayer load_layer(ModuleBuilder& builder, const LayerDescriptor& part,
       .parallel = part.parallel,
       .kv_index = kv_index,
       .layer_input = load_layer_input(builder, part, prefix),
+      .laurel = load_laurel(builder, part, prefix),
+      .alt_up = load_alt_up(builder, prefix),
       .output_scale = part.output_scale ? std::optional(layers::to_array(builder.weights().flat(
                                               prefix + names.output_scale, 1)))
                                         : std::nullopt,
@@ -134,11 +195,13 @@ std::optional<layers::LayerInputs> load_layer_inputs(ModuleBuilder& builder) {
   const LayerInputNames& names = builder.names().layer_input;
   const int total = input->size * static_cast<int>(descriptor.layers.size());
   return layers::LayerInputs{
-      .embedding =
-          builder.weights().table(names.embedding + ".weight", descriptor.vocabulary, total),
+      .embedding = builder.weights().table(
+          names.embedding + ".weight",
+          input->vocabulary > 0 ? input->vocabulary : descriptor.vocabulary, total),
       .projection = builder.linear({}, {names.projection}, {total}, descriptor.width, false),
       .norm = builder.norm(input->norm, names.projection_norm, input->size),
-      .size = input->size};
+      .size = input->size,
+      .vocabulary = input->vocabulary};
 }
 
 }  // namespace
@@ -186,11 +249,13 @@ DecoderModules load_decoder(const Descriptor& descriptor, layers::WeightReader& 
     head_input = builder.linear({}, {names.head_input}, {outer}, width, false);
   }
   std::optional<layers::LayerInputs> layer_inputs = load_layer_inputs(builder);
+  std::optional<layers::StreamSpread> streams = load_streams(builder);
   return {.embedding = std::move(embedding),
           .positions = std::move(positions),
           .token_types = std::move(token_types),
           .embedding_norm = builder.stream_norm(descriptor.embedding_norm, names.embedding_norm),
           .layer_inputs = std::move(layer_inputs),
+          .streams = std::move(streams),
           .layers = std::move(layers),
           .final_norm = std::move(final_norm),
           .head = layers::Linear({std::move(head)}, std::move(head_bias), activations),

@@ -60,6 +60,13 @@ struct OutputGateDescriptor {
   Place place = Place::own;
 };
 
+/// How one matrix holds q, k and v where each is not whole: for each of `groups` equal groups of
+/// heads in turn, its queries, keys and values, or its values before its keys.
+struct GroupedQkvDescriptor {
+  int groups = 0;  // 0: one a key-value head
+  bool values_before_keys = false;
+};
+
 struct AttentionDescriptor {
   int heads;
   int kv_heads;
@@ -73,8 +80,7 @@ struct AttentionDescriptor {
   bool output_bias = false;
   float bias_scale = 1.0F;  // on all of these biases
   float qkv_limit = 0.0F;   // elements of q, k and v beyond +-limit are cut; 0: none
-  /// One matrix holds, for each kv head, its queries, key and value below one another.
-  bool grouped_qkv = false;
+  std::optional<GroupedQkvDescriptor> grouped_qkv = {};
   bool sinks = false;  // each head has a score that takes weight and gives no value
   float value_scale = 1.0F;
   std::vector<float> alibi_slopes = {};  // [heads]; empty: none
@@ -131,6 +137,12 @@ using MixerDescriptor =
     std::variant<std::monostate, AttentionDescriptor, LatentAttentionDescriptor,
                  RecurrentDescriptor, ParallelMixerDescriptor, EncoderAttentionDescriptor>;
 
+/// Of each row of x Wg only what exceeds mean + deviations * standard deviation goes on, less that
+/// (Gemma 3n).
+struct GateCutoffDescriptor {
+  float deviations;
+};
+
 /// Gated, down(activation(x Wg) * (x Wu)), or plain, down(activation(x Wu)).
 struct MlpDescriptor {
   int hidden;
@@ -139,6 +151,7 @@ struct MlpDescriptor {
   bool bias = false;
   std::optional<NormDescriptor> hidden_norm = {};  // before the down matrix
   float gate_scale = 1.0F;                         // on x Wg, inside the activation
+  std::optional<GateCutoffDescriptor> gate_cutoff = {};
 };
 
 /// How a token chooses its experts and weighs them.
@@ -160,8 +173,9 @@ struct ExpertLatentDescriptor {
 /// plus that of the shared part.
 struct ExpertsDescriptor {
   /// How a checkpoint holds the experts' matrices: a tensor each, with the expert's index in its
-  /// name; or stacked [experts, outputs, inputs]; or stacked [experts, inputs, outputs].
-  enum class Layout { each, stacked, transposed };
+  /// name; or stacked [experts, outputs, inputs]; or stacked [experts, inputs, outputs]; or below
+  /// one another, gate and up [experts * hidden, inputs], down [experts * hidden, outputs].
+  enum class Layout { each, stacked, transposed, below };
   /// Where gate and up are one tensor: gate's outputs first, or the two taking turns.
   enum class GateUp { halves, alternating };
 
@@ -197,6 +211,23 @@ struct LayerInputDescriptor {
   int size;
   layers::Activation activation;
   NormDescriptor norm;  // of the vector and of what is added
+  int vocabulary = 0;   // tokens with a vector of their own, the others have the first's; 0: all
+};
+
+/// A low-rank part beside the mixer (Gemma 3n's LAuReL, for y the normed stream x): in place of
+/// x + mixed the layer goes on from (x + mixed + y + norm(y L R)) / sqrt(2).
+struct LaurelDescriptor {
+  int rank;
+  NormDescriptor norm;
+};
+
+/// Several streams side by side, of which a layer reads and writes one (Gemma 3n's AltUp): each is
+/// predicted from all before the layer, and corrected by what the layer changed behind it.
+struct AltUpDescriptor {
+  int streams;
+  int active = 0;
+  bool output_scale = true;  // the layer's input vector meets the corrected stream times a vector
+  NormDescriptor norm;       // before the router
 };
 
 /// A layer that goes on from its norms' results: stream = factor * norm(stream) + part (MiniMax).
@@ -222,6 +253,7 @@ struct LayerDescriptor {
   /// Both parts read the stream as it was before the layer, instead of one after the other.
   bool parallel = false;
   std::optional<LayerInputDescriptor> layer_input = {};
+  std::optional<LaurelDescriptor> laurel = {};
   bool output_scale = false;  // the stream is multiplied by a learned number in the end
 
   AttentionDescriptor& attention() { return std::get<AttentionDescriptor>(mixer); }
@@ -272,6 +304,22 @@ struct LayerInputNames {
   std::string output_norm;
 };
 
+struct LaurelNames {
+  std::string input;
+  std::string output;
+  std::string norm;
+};
+
+struct AltUpNames {
+  std::string spread;  // of the model; behind it a stream's index less one
+  std::string merge;
+  std::string norm;  // in each layer
+  std::string router;
+  std::string prediction;
+  std::string correction;
+  std::string output_scale;  // a whole name
+};
+
 struct LatentNames {
   std::string q;  // without query_rank
   std::string q_a;
@@ -315,6 +363,8 @@ struct TensorNames {
   std::string output_scale = {};  // a whole name
   LatentNames latent = {};
   LayerInputNames layer_input = {};
+  LaurelNames laurel = {};
+  AltUpNames alt_up = {};
   std::string recurrent = {};  // what the names of a recurrent mixer's tensors begin with
   /// Other names for them in a GGUF file, which holds decay rates themselves instead of their
   /// logarithms, and vectors and convolutions in any shape.
@@ -349,6 +399,7 @@ struct Descriptor {
   NormDescriptor final_norm = {};
   float logit_scale = 1.0F;
   float logit_softcap = 0.0F;
+  std::optional<AltUpDescriptor> alt_up = {};
   std::vector<LayerDescriptor> layers = {};
   std::vector<std::int32_t> end_tokens = {};  // from the checkpoint's configuration
   TensorNames names = {};

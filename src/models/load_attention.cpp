@@ -16,19 +16,26 @@ struct HeadRows {
   std::vector<int> v;
   int total = 0;
 
-  /// A matrix that holds each kv head's queries, key and value below one another.
+  /// A matrix that holds each group's queries, keys and values below one another.
   static HeadRows grouped(const AttentionDescriptor& part, int value_dim) {
     HeadRows rows;
-    const int group = part.heads / part.kv_heads;
+    const auto [stated, values_before_keys] = *part.grouped_qkv;
+    const int groups = stated > 0 ? stated : part.kv_heads;
+    const int kv_heads = part.kv_heads / groups;
     const auto take = [&rows](std::vector<int>& target, int count) {
       for (int i = 0; i < count; ++i) {
         target.push_back(rows.total++);
       }
     };
-    for (int head = 0; head < part.kv_heads; ++head) {
-      take(rows.q, group * part.head_dim);
-      take(rows.k, part.head_dim);
-      take(rows.v, value_dim);
+    for (int group = 0; group < groups; ++group) {
+      take(rows.q, part.heads / groups * part.head_dim);
+      if (values_before_keys) {
+        take(rows.v, kv_heads * value_dim);
+      }
+      take(rows.k, kv_heads * part.head_dim);
+      if (!values_before_keys) {
+        take(rows.v, kv_heads * value_dim);
+      }
     }
     return rows;
   }

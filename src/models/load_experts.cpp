@@ -69,7 +69,21 @@ class ExpertReader {
         use(name(input, index), matrix(index, all(part_.hidden), part_.hidden, width_));
       }
     }
-    use(name(names_.down, index), matrix(index, all(width_), width_, part_.hidden));
+    use(name(names_.down, index), down(index));
+  }
+
+  /// Where experts lie below one another it is turned, a stack without an axis of its own.
+  layers::MatrixPart down(int index) const {
+    if (part_.layout != ExpertsDescriptor::Layout::below) {
+      return matrix(index, all(width_), width_, part_.hidden);
+    }
+    return {.rows = all(width_),
+            .total_rows = width_,
+            .columns = part_.hidden,
+            .transposed = true,
+            .index = index,
+            .count = count(),
+            .flat = true};
   }
 
   static std::vector<int> all(int rows) { return layers::number_range(0, rows); }
@@ -94,6 +108,11 @@ class ExpertReader {
   }
 
   layers::MatrixPart matrix(int index, std::vector<int> rows, int total_rows, int columns) const {
+    if (part_.layout == ExpertsDescriptor::Layout::below) {
+      return {.rows = layers::number_range(index * total_rows, total_rows),
+              .total_rows = count() * total_rows,
+              .columns = columns};
+    }
     layers::MatrixPart part{.rows = std::move(rows), .total_rows = total_rows, .columns = columns};
     if (part_.layout != ExpertsDescriptor::Layout::each) {
       part.transposed = part_.layout == ExpertsDescriptor::Layout::transposed;

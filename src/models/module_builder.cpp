@@ -168,6 +168,9 @@ layers::Mlp load_mlp(ModuleBuilder& builder, const MlpDescriptor& part, const st
                      .down_proj = builder.linear(prefix, {down}, {width}, part.hidden, part.bias),
                      .activation = part.activation,
                      .gate_scale = part.gate_scale};
+  if (part.gate_cutoff) {
+    module.gate_cutoff = part.gate_cutoff->deviations;
+  }
   if (part.hidden_norm) {
     module.hidden_norm =
         builder.norm(*part.hidden_norm, prefix + builder.names().mlp_hidden_norm, part.hidden);

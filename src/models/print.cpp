@@ -83,7 +83,11 @@ ordered_json describe(const AttentionDescriptor& part) {
   add(result, "output_bias", part.output_bias);
   add(result, "bias_scale", part.bias_scale, 1.0F);
   add(result, "qkv_limit", part.qkv_limit, 0.0F);
-  add(result, "grouped_qkv", part.grouped_qkv);
+  if (part.grouped_qkv) {
+    result["grouped_qkv"] = true;
+    add(result, "qkv_groups", part.grouped_qkv->groups);
+    add(result, "values_before_keys", part.grouped_qkv->values_before_keys);
+  }
   add(result, "sinks", part.sinks);
   add(result, "value_scale", part.value_scale, 1.0F);
   add(result, "keys_are_values", part.keys_are_values);
@@ -161,6 +165,9 @@ ordered_json describe(const MlpDescriptor& part) {
   add(result, "bias", part.bias);
   add(result, "hidden_norm", part.hidden_norm);
   add(result, "gate_scale", part.gate_scale, 1.0F);
+  if (part.gate_cutoff) {
+    result["gate_cutoff"] = number(part.gate_cutoff->deviations);
+  }
   return {{"mlp", std::move(result)}};
 }
 
@@ -184,7 +191,7 @@ ordered_json describe(const RouterDescriptor& router) {
 }
 
 ordered_json describe(const ExpertsDescriptor& part) {
-  constexpr std::array layouts = {"each", "stacked", "transposed"};
+  constexpr std::array layouts = {"each", "stacked", "transposed", "below"};
   ordered_json result = {{"router", describe(part.router)},
                          {"hidden", part.hidden},
                          {"activation", activation_name(part.activation)},
@@ -236,6 +243,10 @@ ordered_json describe(const LayerDescriptor& layer) {
   if (layer.layer_input) {
     result["layer_input"] = {{"size", layer.layer_input->size},
                              {"activation", activation_name(layer.layer_input->activation)}};
+    add(result["layer_input"], "vocabulary", layer.layer_input->vocabulary);
+  }
+  if (layer.laurel) {
+    result["laurel"] = {{"rank", layer.laurel->rank}};
   }
   add(result, "output_scale", layer.output_scale);
   return result;
@@ -285,6 +296,11 @@ ordered_json to_json(const Descriptor& descriptor) {
   }
   add(result, "token_types", descriptor.token_types);
   add(result, "embedding_norm", descriptor.embedding_norm);
+  if (descriptor.alt_up) {
+    result["alt_up"] = {{"streams", descriptor.alt_up->streams},
+                        {"active", descriptor.alt_up->active}};
+    add(result["alt_up"], "output_scale", descriptor.alt_up->output_scale);
+  }
   ordered_json layers = ordered_json::object();
   for (std::size_t first = 0; first < descriptor.layers.size();) {
     const ordered_json layer = describe(descriptor.layers[first]);

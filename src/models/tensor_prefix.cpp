@@ -28,7 +28,7 @@ void find_tensor_prefix(TensorNames& names, const layers::WeightReader& weights)
   for (std::string* name :
        {&names.embedding, &names.positions, &names.embedding_norm, &names.final_norm, &names.layers,
         &names.embedding_output, &names.head_input, &input.embedding, &input.projection,
-        &input.projection_norm}) {
+        &input.projection_norm, &names.alt_up.spread, &names.alt_up.merge}) {
     if (name->starts_with(prefix)) {
       name->replace(0, prefix.size(), *found);
     }

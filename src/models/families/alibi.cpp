@@ -105,7 +105,7 @@ Descriptor read_bloom(ConfigReader& config) {
   decoder.names.embedding_norm = "transformer.word_embeddings_layernorm";
   for (LayerDescriptor& layer : decoder.layers) {
     layer.attention().kv_heads = layer.attention().heads;
-    layer.attention().grouped_qkv = true;
+    layer.attention().grouped_qkv = GroupedQkvDescriptor{};
     layer.attention().alibi_slopes = alibi_slopes(layer.attention().heads);
   }
   return decoder;
@@ -150,7 +150,9 @@ Descriptor read_falcon(ConfigReader& config) {
   for (LayerDescriptor& layer : decoder.layers) {
     AttentionDescriptor& attention = layer.attention();
     attention.kv_heads = newer ? newer_kv_heads : multi_query ? 1 : heads;
-    attention.grouped_qkv = newer || !multi_query;
+    if (newer || !multi_query) {
+      attention.grouped_qkv = GroupedQkvDescriptor{};
+    }
     layer.parallel = parallel;
     if (alibi) {
       attention.alibi_slopes = alibi_slopes(heads);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -102,6 +103,23 @@ Descriptor read_deepseek_v3(ConfigReader& config) {
   set_deepseek_experts(config, decoder, deepseek_experts(config, decoder), 3);
   config.ignore("topk_method");
   return decoder;
+}
+
+// DeepSeek-V3.2: an indexer chooses the `index_topk` positions that a token attends to. Up to so
+// many positions it chooses all of them, and the context ends there.
+Descriptor read_deepseek_v32(ConfigReader& config) {
+  ignore_keys(config, {"index_head_dim", "index_n_heads", "layer_types", "indexer_types"});
+  Descriptor decoder = read_deepseek_v3(config);
+  decoder.context = std::min(decoder.context, config.integer("index_topk", 2048));
+  return decoder;
+}
+
+// GLM 5: DeepSeek-V3.2's layout, some layers use the choice of another.
+Descriptor read_glm_moe_dsa(ConfigReader& config) {
+  config.ignore_all("index_topk_pattern");
+  ignore_keys(config, {"index_topk_freq", "index_skip_topk_offset", "index_share_for_mtp_iteration",
+                       "indexer_rope_interleave"});
+  return read_deepseek_v32(config);
 }
 
 // GLM 4.7 Flash: DeepSeek-V3's layout.

@@ -1,3 +1,5 @@
+#include "models/families/gemma4.h"
+
 #include <cmath>
 #include <optional>
 #include <string>
@@ -40,7 +42,21 @@ void read_layer_sizes(const ConfigReader& config, Descriptor& decoder) {
   }
 }
 
-/// The last layers use the keys and values of the last layer of their type before them.
+}  // namespace
+
+void set_normed_attention(Descriptor& decoder, const NormDescriptor& norm,
+                          const RopeSettings& local_rope, const RopeSettings& full_rope) {
+  NormDescriptor value_norm = norm;
+  value_norm.weight = false;
+  for (LayerDescriptor& layer : decoder.layers) {
+    AttentionDescriptor& attention = layer.attention();
+    attention.scale = 1;
+    attention.qk_norm = QkNormDescriptor{.norm = norm};
+    attention.value_norm = value_norm;
+    attention.rope = make_rope(attention.window > 0 ? local_rope : full_rope, attention.head_dim);
+  }
+}
+
 void share_keys(const ConfigReader& config, Descriptor& decoder) {
   const int layers = static_cast<int>(decoder.layers.size());
   const int shared = config.integer("num_kv_shared_layers", 0);
@@ -73,9 +89,7 @@ void share_keys(const ConfigReader& config, Descriptor& decoder) {
 void read_layer_inputs(const ConfigReader& config, Descriptor& decoder,
                        const NormDescriptor& norm) {
   const int size = config.integer("hidden_size_per_layer_input", 256);
-  if (config.integer("vocab_size_per_layer_input", decoder.vocabulary) != decoder.vocabulary) {
-    config.fail("vocab_size_per_layer_input", "differs from 'vocab_size', which is not supported");
-  }
+  const int vocabulary = config.integer("vocab_size_per_layer_input", decoder.vocabulary);
   if (size == 0) {
     return;
   }
@@ -87,28 +101,27 @@ void read_layer_inputs(const ConfigReader& config, Descriptor& decoder,
                                .output_norm = "post_per_layer_input_norm"};
   for (LayerDescriptor& layer : decoder.layers) {
     layer.layer_input =
-        LayerInputDescriptor{.size = size, .activation = layer.mlp().activation, .norm = norm};
+        LayerInputDescriptor{.size = size,
+                             .activation = layer.mlp().activation,
+                             .norm = norm,
+                             .vocabulary = vocabulary == decoder.vocabulary ? 0 : vocabulary};
   }
 }
 
+namespace {
+
 void read_attention(const ConfigReader& config, Descriptor& decoder, const NormDescriptor& norm) {
-  NormDescriptor value_norm = norm;
-  value_norm.weight = false;
   const RopeSettings local_rope = read_rope(config, "sliding_attention");
   RopeSettings full_rope = read_rope(config, "full_attention", 1e6);
   if (!config.contains("rope_parameters")) {
     full_rope.scaling = ProportionalRope{};
     full_rope.partial = 0.25;
   }
+  set_normed_attention(decoder, norm, local_rope, full_rope);
   const bool keys_are_values = config.boolean("attention_k_eq_v", false);
   for (LayerDescriptor& layer : decoder.layers) {
     AttentionDescriptor& attention = layer.attention();
-    const bool slides = attention.window > 0;
-    attention.scale = 1;
-    attention.qk_norm = QkNormDescriptor{.norm = norm};
-    attention.value_norm = value_norm;
-    attention.keys_are_values = keys_are_values && !slides;
-    attention.rope = make_rope(slides ? local_rope : full_rope, attention.head_dim);
+    attention.keys_are_values = keys_are_values && attention.window == 0;
   }
 }
 

@@ -90,7 +90,9 @@ Descriptor read_gpt_bigcode(ConfigReader& config) {
   const bool multi_query = config.boolean("multi_query", true);
   for (LayerDescriptor& layer : decoder.layers) {
     layer.attention().kv_heads = multi_query ? 1 : layer.attention().heads;
-    layer.attention().grouped_qkv = !multi_query;
+    if (!multi_query) {
+      layer.attention().grouped_qkv = GroupedQkvDescriptor{};
+    }
   }
   return decoder;
 }
@@ -116,7 +118,7 @@ Descriptor read_gpt_neox(ConfigReader& config) {
   names.mlp_down = "mlp.dense_4h_to_h";
   for (LayerDescriptor& layer : decoder.layers) {
     layer.attention().kv_heads = layer.attention().heads;
-    layer.attention().grouped_qkv = true;
+    layer.attention().grouped_qkv = GroupedQkvDescriptor{};
     layer.parallel = config.boolean("use_parallel_residual", true);
   }
   return decoder;
@@ -144,6 +146,21 @@ Descriptor read_gptj(ConfigReader& config) {
   names.mlp_norm = "ln_1";
   for (LayerDescriptor& layer : decoder.layers) {
     layer.parallel = true;
+  }
+  return decoder;
+}
+
+// CodeGen: GPT-J whose one matrix has queries, values and keys of a quarter of the heads at a time.
+Descriptor read_codegen(ConfigReader& config) {
+  constexpr int groups = 4;
+  Descriptor decoder = read_gptj(config);
+  decoder.names.qkv = {"attn.qkv_proj"};
+  for (LayerDescriptor& layer : decoder.layers) {
+    if (layer.attention().heads % groups != 0) {
+      config.fail("n_head", "is no multiple of " + std::to_string(groups));
+    }
+    layer.attention().grouped_qkv =
+        GroupedQkvDescriptor{.groups = groups, .values_before_keys = true};
   }
   return decoder;
 }
@@ -248,7 +265,7 @@ Descriptor read_persimmon(ConfigReader& config) {
   names.mlp_down = "mlp.dense_4h_to_h";
   for (LayerDescriptor& layer : decoder.layers) {
     layer.attention().kv_heads = layer.attention().heads;
-    layer.attention().grouped_qkv = true;
+    layer.attention().grouped_qkv = GroupedQkvDescriptor{};
   }
   if (config.boolean("qk_layernorm", true)) {
     set_qk_norm(decoder);
