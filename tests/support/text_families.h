@@ -49,6 +49,7 @@ inline constexpr std::array text_families = {
     "glm4",
     "glm4_moe",
     "glm4v",
+    "glm_moe_dsa",
     "gpt2",
     "gpt_bigcode",
     "gpt_neo",
