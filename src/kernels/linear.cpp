@@ -56,13 +56,8 @@ constexpr int bands_at_once = 32;
 struct LinearWork {
   static constexpr const char* name = "espalier::linear";
 
+  ProductSetting setting;
   std::vector<BandMatrix> matrices;
-  Activation activation;
-  bool gated;
-  bool has_norm;
-  float norm_eps;
-  bool has_bias;
-  bool has_residual;
   std::vector<ActivationFormat> formats;  // of each matrix
 
   void operator()(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) const;
@@ -97,7 +92,7 @@ struct LinearWork {
     for (const auto& matrix : matrices) {
       count += matrix.bands();
     }
-    return gated ? count / 2 : count;
+    return setting.gated ? count / 2 : count;
   }
   void prepare(const Call& call, int first, int last, const PreparedRows& prepared) const;
   void multiply(const Call& call, const PreparedRows& prepared, int matrix, int band, int first_row,
@@ -154,7 +149,7 @@ void LinearWork::prepare(const Call& call, int first, int last,
                                .type = element_type(call.x.dtype()),
                                .columns = call.columns,
                                .norm_weight = norm_weight,
-                               .norm_eps = norm_eps};
+                               .norm_eps = setting.norm_eps};
     const auto block = static_cast<std::size_t>(row) * (call.columns / block_inputs);
     if (prepared.blocks != nullptr) {
       call.cpu.quantize_row(source, prepared.blocks + block);
@@ -189,7 +184,7 @@ void LinearWork::multiply(const Call& call, const PreparedRows& prepared, int ma
 
 void LinearWork::fetch_unit(const Call& call, int unit) const {
   const BandPlace place = find_band(unit);
-  for (int matrix = place.matrix; matrix <= (gated ? 1 : place.matrix); ++matrix) {
+  for (int matrix = place.matrix; matrix <= (setting.gated ? 1 : place.matrix); ++matrix) {
     if (matrices[matrix].source) continue;  // to be made first
     const std::uint8_t* data = matrices[matrix].band(call.weights[matrix], place.band);
     for (int line = 0; line < first_bytes; line += 64) {
@@ -214,17 +209,17 @@ void LinearWork::run_units(const Call& call, const PreparedRows& prepared, int u
   alignas(64) float up[max_row_tile * band_rows];
   for (int i = 0; i < count; ++i) {
     multiply(call, prepared, matrix, band + i, first_row, rows, sums + i * band_rows);
-    if (gated) {
+    if (setting.gated) {
       multiply(call, prepared, 1, band + i, first_row, rows, up + i * band_rows);
     }
   }
   const auto offset = static_cast<std::size_t>(first_row) * call.outputs + column;
   OutputTile tile{};
   tile.sums = sums;
-  tile.up = gated ? up : nullptr;
+  tile.up = setting.gated ? up : nullptr;
   tile.bias = call.bias ? call.bias->data<float>() + column : nullptr;
-  tile.up_bias = call.bias && gated ? tile.bias + call.outputs : nullptr;
-  tile.activation = activation;
+  tile.up_bias = call.bias && setting.gated ? tile.bias + call.outputs : nullptr;
+  tile.activation = setting.activation;
   tile.residual =
       call.residual ? call.residual->data<char>() + offset * call.residual->itemsize() : nullptr;
   tile.output = const_cast<char*>(call.output.data<char>()) + offset * call.output.itemsize();
@@ -272,13 +267,13 @@ LinearWork::Call LinearWork::bind(const std::vector<mx::array>& inputs,
             .any_f32 = uses(ActivationFormat::f32),
             .row_tile = 0};
   auto next = inputs.begin() + 1 + matrix_count;
-  if (has_norm) {
+  if (setting.has_norm) {
     call.norm_weight = row_contiguous(*next++);
   }
-  if (has_bias) {
+  if (setting.has_bias) {
     call.bias = row_contiguous(*next++);
   }
-  if (has_residual) {
+  if (setting.has_residual) {
     call.residual = row_contiguous(*next++);
   }
   const std::int64_t element_bytes = call.any_f32 ? std::int64_t{sizeof(float)}
@@ -328,14 +323,7 @@ void LinearWork::operator()(const std::vector<mx::array>& inputs,
 /// A product of packed bands, as a node or at once.
 mx::array band_product(const ProductCall& call, const std::vector<PackedMatrix>& weights,
                        const LinearOptions& options, bool now) {
-  LinearWork work{.matrices = {},
-                  .activation = call.setting.activation,
-                  .gated = call.setting.gated,
-                  .has_norm = call.setting.has_norm,
-                  .norm_eps = call.setting.norm_eps,
-                  .has_bias = call.setting.has_bias,
-                  .has_residual = call.setting.has_residual,
-                  .formats = {}};
+  LinearWork work{.setting = call.setting, .matrices = {}, .formats = {}};
   work.matrices.reserve(weights.size());
   work.formats.reserve(weights.size());
   std::vector<mx::array> matrices;
