@@ -20,6 +20,7 @@ constexpr std::array descriptive_keys = {
     "act_group_aware",
     "activation_scale_ub",
     "activation_scheme",
+    "amp",
     "autoround_version",
     "backend",
     "batch_size",
@@ -30,16 +31,20 @@ constexpr std::array descriptive_keys = {
     "bnb_4bit_use_double_quant",
     "cache_block_outputs",
     "damp_percent",
+    "data_type",
     "dataset",
     "dequantize",
     "desc_act",
     "do_fuse",
+    "enable_minmax_tuning",
+    "enable_norm_bias_tuning",
     "enable_quanted_input",
     "exclude_modules",
     "exllama_config",
     "fmt",
     "fuse_max_seq_len",
     "global_compression_ratio",
+    "gradient_accumulate_steps",
     "ignore",
     "ignored_layers",
     "is_marlin_format",
@@ -71,13 +76,17 @@ constexpr std::array descriptive_keys = {
     "pack_dtype",
     "pad_token_id",
     "producer",
+    "quant_block_list",
     "quantization_status",
+    "scale_dtype",
     "scale_fmt",
     "seqlen",
     "sparsity_config",
     "static_groups",
     "sym",
+    "to_quant_block_names",
     "tokenizer",
+    "train_bs",
     "true_sequential",
     "use_cuda_fp16",
     "use_exllama",
@@ -172,13 +181,22 @@ std::optional<MlxScheme> stated_widths(const ConfigReader& config, const char* b
   return MlxScheme{.bits = config.integer(bits), .group = stated_group, .mode = "integers"};
 }
 
+/// Whether some modules are said to differ from the rest. Their tensors say how.
+bool names_exceptions(const ConfigReader& config, const char* key) {
+  const auto exceptions = config.object(key);
+  config.ignore_all(key);
+  return exceptions && !exceptions->keys().empty();
+}
+
 WeightSchemes read_gptq(const ConfigReader& config) {
   const std::string format = config.string("checkpoint_format", config.string("format", "gptq"));
   if (format != "gptq" && format != "gptq_v2") {
     config.fail("checkpoint_format", "is '" + format + "', which is not supported");
   }
+  auto widths = stated_widths(config, "bits", "group_size");
+  if (names_exceptions(config, "dynamic")) widths.reset();
   return {.method = WeightSchemes::Method::gptq,
-          .mlx = stated_widths(config, "bits", "group_size"),
+          .mlx = widths,
           .zero_point_offset = format == "gptq" ? 1 : 0};
 }
 
@@ -195,6 +213,20 @@ WeightSchemes read_awq(const ConfigReader& config) {
     config.fail(older ? "w_bit" : "bits", "is not 4, which AWQ needs");
   }
   return {.method = WeightSchemes::Method::awq, .mlx = widths};
+}
+
+/// AutoRound packs as GPTQ or AWQ does.
+WeightSchemes read_auto_round(const ConfigReader& config) {
+  // Older files name the packing as the program that reads it.
+  const char* key = config.contains("packing_format") ? "packing_format" : "backend";
+  const std::string packing = config.string(key, "auto_round:auto_gptq");
+  const bool awq = packing == "auto_round:auto_awq";
+  if (!awq && packing != "auto_round:auto_gptq") {
+    config.fail(key, "is '" + packing + "', which is not supported");
+  }
+  WeightSchemes schemes = awq ? read_awq(config) : read_gptq(config);
+  if (names_exceptions(config, "extra_config")) schemes.mlx.reset();
+  return schemes;
 }
 
 WeightSchemes read_fp8(const ConfigReader& config) {
@@ -266,6 +298,9 @@ WeightSchemes read_hugging_face(const ConfigReader& config) {
   }
   if (method == "awq") {
     return read_awq(config);
+  }
+  if (method == "auto-round" || method == "intel/auto-round") {
+    return read_auto_round(config);
   }
   if (method == "fp8" || method == "fbgemm_fp8") {
     return read_fp8(config);

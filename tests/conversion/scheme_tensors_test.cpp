@@ -177,7 +177,14 @@ TEST_F(SchemeTensors, GptqBecomesItsValues) {
       stored(".qzeros", StorageType::i32, {columns / group, rows / 8}, zeros),
       stored(".scales", StorageType::f32, {columns / group, rows}, scales)};
   // Without settings the tensors tell, as they do when such a model is loaded.
-  for (const json& given : {settings, json{{"quant_method", "gptq"}}, json()}) {
+  const json dynamic = {
+      {"quant_method", "gptq"}, {"bits", 8}, {"dynamic", {{"+:.*up_proj", {{"bits", 4}}}}}};
+  const json round = {{"quant_method", "auto-round"},
+                      {"packing_format", "auto_round:auto_gptq"},
+                      {"bits", 4},
+                      {"group_size", group},
+                      {"data_type", "int"}};
+  for (const json& given : {settings, json{{"quant_method", "gptq"}}, json(), dynamic, round}) {
     fs::remove_all(folder_.path() / "source");
     fs::remove_all(folder_.path() / "plain");
     write_checkpoint(folder_.path() / "source", given, tensors);
@@ -214,6 +221,9 @@ TEST_F(SchemeTensors, WhatIsMissingOrUnknownIsNamed) {
   };
   refused({{"quant_method", "fp8"}}, "model.layers.0.mlp.up_proj.weight_scale");
   refused({{"quant_method", "novel"}}, "novel");
+  refused({{"quant_method", "auto-round"}, {"packing_format", "auto_round:fp8"}}, "auto_round:fp8");
+  refused({{"quant_method", "auto-round"}, {"backend", "auto_round:exllamav2"}},
+          "backend' is 'auto_round:exllamav2'");
   refused({{"quant_method", "modelopt"}, {"quant_algo", "W4A8_AWQ"}}, "W4A8_AWQ");
   const json turned = {{"config_groups", {{"u", {{"type", "hadamard"}}}}}};
   refused({{"quant_method", "compressed-tensors"}, {"transform_config", turned}},
