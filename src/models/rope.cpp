@@ -229,7 +229,11 @@ RopeSettings read_rope(const ConfigReader& config, std::string_view layer_type,
     settings.theta = rope->number("rope_theta", config.number("rope_theta", default_theta));
     settings.partial = rope->number("partial_rotary_factor", settings.partial);
     read_scaling(config, *rope, settings);
-    // Says the same again for older readers.
+    // Says the same again for older readers, in words that must be known all the same.
+    if (const std::optional<ConfigReader> older = config.object("rope_scaling")) {
+      RopeSettings same = settings;
+      read_scaling(config, *older, same);
+    }
     config.ignore_all("rope_scaling");
     return checked(std::move(settings), config);
   }

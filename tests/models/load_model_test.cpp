@@ -190,6 +190,13 @@ TEST_F(LoadModel, NamesAnUnknownRopeType) {
   EXPECT_THAT(load_error(), AllOf(HasSubstr("'rope_parameters.rope_type'"), HasSubstr("spiral")));
 }
 
+TEST_F(LoadModel, NamesAnUnknownRopeTypeOfTheOlderKey) {
+  config_["rope_scaling"] = {{"rope_type", "spiral"}, {"factor", 2.0}};
+  EXPECT_THAT(load_error(), AllOf(HasSubstr("'rope_scaling.rope_type'"), HasSubstr("spiral")));
+  config_["rope_scaling"] = {{"rope_type", "default"}};
+  EXPECT_EQ(load_error(), "loaded");
+}
+
 TEST_F(LoadModel, NamesHeadsThatDoNotDivide) {
   config_["num_key_value_heads"] = 3;
   EXPECT_THAT(load_error(), HasSubstr("4 attention heads"));
