@@ -12,6 +12,7 @@ namespace espalier::conversion {
 namespace {
 
 using arrays::StorageType;
+using quantization::mlx_modes;
 using quantization::MlxFormat;
 using quantization::MlxMode;
 
@@ -19,13 +20,6 @@ constexpr std::array<std::pair<std::string_view, StorageType>, 3> dtypes = {{
     {"bfloat16", StorageType::bf16},
     {"float16", StorageType::f16},
     {"float32", StorageType::f32},
-}};
-
-constexpr std::array<std::pair<std::string_view, MlxMode>, 4> modes = {{
-    {"affine", MlxMode::affine},
-    {"mxfp4", MlxMode::mxfp4},
-    {"mxfp8", MlxMode::mxfp8},
-    {"nvfp4", MlxMode::nvfp4},
 }};
 
 }  // namespace
@@ -73,8 +67,9 @@ std::string dtype_name(StorageType type) {
 }
 
 MlxMode parse_mode(const std::string& name) {
-  const auto* found = std::ranges::find(modes, name, [](const auto& entry) { return entry.first; });
-  if (found == modes.end()) {
+  const auto* found =
+      std::ranges::find(mlx_modes, name, [](const auto& entry) { return entry.first; });
+  if (found == mlx_modes.end()) {
     throw base::UsageError("weights can be quantized as affine, mxfp4, mxfp8 or nvfp4, not \"" +
                            name + "\"");
   }
@@ -83,7 +78,7 @@ MlxMode parse_mode(const std::string& name) {
 
 std::string mode_name(MlxMode mode) {
   const auto* found =
-      std::ranges::find(modes, mode, [](const auto& entry) { return entry.second; });
+      std::ranges::find(mlx_modes, mode, [](const auto& entry) { return entry.second; });
   return std::string(found->first);
 }
 

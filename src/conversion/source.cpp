@@ -31,10 +31,10 @@ class MlxSettings {
   /// The format of the layer of this name.
   MlxFormat format(const std::string& layer) const {
     const auto own = settings_.find(layer);
-    const bool has_own = own != settings_.end() && own->is_object();
+    // A layer with settings of its own has none of the others'.
+    const ordered_json& settings = own != settings_.end() && own->is_object() ? *own : settings_;
     const auto value = [&](const char* key) -> const ordered_json* {
-      if (has_own && own->contains(key)) return &(*own)[key];
-      return settings_.contains(key) ? &settings_[key] : nullptr;
+      return settings.contains(key) ? &settings[key] : nullptr;
     };
     MlxFormat format;
     if (const auto* mode = value("mode")) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "quantization/mlx_encoders.h"
 
 namespace espalier::models {
 namespace {
@@ -139,14 +140,29 @@ MlxScheme read_trellis(const ConfigReader& config) {
           .trellis = format};
 }
 
-MlxScheme read_mlx(const ConfigReader& config, const MlxScheme& inherited) {
-  const std::string mode = config.string("mode", inherited.trellis ? "affine" : inherited.mode);
+/// What is not said is as mlx-lm has it: affine, with the bits and group that are usual for a mode.
+MlxScheme read_mlx(const ConfigReader& config) {
+  const std::string mode = config.string("mode", "affine");
   if (mode == trellis_mode) {
     return read_trellis(config);
   }
-  return {.bits = config.integer("bits", inherited.bits),
-          .group = config.integer("group_size", inherited.group),
-          .mode = mode};
+  const auto* known = std::ranges::find(quantization::mlx_modes, mode,
+                                        [](const auto& entry) { return entry.first; });
+  if (known == quantization::mlx_modes.end()) {
+    config.fail("mode", "is '" + mode + "', which is not supported");
+  }
+  quantization::MlxFormat format;
+  if (known->second != quantization::MlxMode::affine) {
+    format = quantization::mlx_float_format(known->second);
+  }
+  format.bits = config.integer("bits", format.bits);
+  format.group = config.integer("group_size", format.group);
+  if (!quantization::is_mlx_format(format)) {
+    config.fail("bits", "is " + std::to_string(format.bits) + " in groups of " +
+                            std::to_string(format.group) + ", which MLX's mode " + mode +
+                            " does not have");
+  }
+  return {.bits = format.bits, .group = format.group, .mode = mode};
 }
 
 /// The defaults, then an object, or false, for each module that differs.
@@ -154,14 +170,14 @@ WeightSchemes read_mlx_schemes(const ConfigReader& config) {
   constexpr std::array own_keys = {"bits", "group_size", "mode", "quant_method"};
   const bool by_default = config.string("mode", "affine") == trellis_mode;
   WeightSchemes schemes{.method = WeightSchemes::Method::mlx};
-  schemes.mlx = read_mlx(config, {.bits = 4, .group = 64, .mode = "affine"});
+  schemes.mlx = read_mlx(config);
   for (const std::string& key : config.keys()) {
     if (std::ranges::find(own_keys, key) != own_keys.end()) {
       config.ignore(key);
     } else if (by_default && key == trellis_mode) {
       continue;
     } else if (config.is_object(key)) {
-      schemes.mlx_modules[key] = read_mlx(*config.object(key), *schemes.mlx);
+      schemes.mlx_modules[key] = read_mlx(*config.object(key));
     } else if (!config.boolean(key)) {
       schemes.mlx_modules[key] = std::nullopt;
     }

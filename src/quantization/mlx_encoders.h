@@ -1,14 +1,25 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <utility>
 
 namespace espalier::quantization {
 
 /// MLX's quantized formats (`mlx::core::quantize`): a row is cut into groups, each with its own
 /// scale; codes lie one after the other, lowest bits first, in 32-bit words.
 enum class MlxMode : std::uint8_t { affine, mxfp4, mxfp8, nvfp4 };
+
+/// What MLX calls them.
+inline constexpr std::array<std::pair<std::string_view, MlxMode>, 4> mlx_modes = {{
+    {"affine", MlxMode::affine},
+    {"mxfp4", MlxMode::mxfp4},
+    {"mxfp8", MlxMode::mxfp8},
+    {"nvfp4", MlxMode::nvfp4},
+}};
 
 struct MlxFormat {
   MlxMode mode = MlxMode::affine;

@@ -139,6 +139,33 @@ TEST_F(StoredWeights, MlxSchemesMixedByModuleGiveTheLogitsOfTheirValues) {
               AllOf(HasSubstr("model.layers.0.mlp.up_proj.weight"), HasSubstr("6 bits")));
 }
 
+/// Of gpt-oss with layers in 8 bits, mlx-lm's file says no mode for these.
+TEST_F(StoredWeights, AModuleWithItsOwnMlxSettingsHasNoneOfTheOthers) {
+  const std::string module = "model.layers.0.mlp.up_proj";
+  const auto parts = mx::quantize(to_bf16(tensors_.at(module + ".weight")), 64, 8);
+  tensors_[module + ".weight"] = to_tensor(parts[0]);
+  tensors_[module + ".scales"] = to_tensor(parts[1]);
+  tensors_[module + ".biases"] = to_tensor(parts[2]);
+  config_["quantization"] = {{"group_size", 32}, {"bits", 4}, {"mode", "mxfp4"}};
+  config_["quantization"][module] = {{"group_size", 64}, {"bits", 8}};
+  write("config.json", config_);
+  EXPECT_EQ(load_error(), "loaded");
+}
+
+TEST_F(StoredWeights, RefusesMlxSettingsThatMlxDoesNotHave) {
+  const auto refused = [&](const nlohmann::json& settings, const char* part) {
+    config_["quantization"] = settings;
+    write("config.json", config_);
+    EXPECT_THAT(load_error(), HasSubstr(part));
+  };
+  refused({{"group_size", 64}, {"bits", 99}}, "'quantization.bits' is 99 in groups of 64");
+  refused({{"group_size", 0}, {"bits", 4}}, "'quantization.bits' is 4 in groups of 0");
+  refused({{"group_size", 64}, {"bits", 4}, {"mode", "mxfp4"}}, "MLX's mode mxfp4");
+  refused({{"mode", "mxfp5"}}, "'quantization.mode' is 'mxfp5'");
+  refused({{"group_size", 64}, {"bits", 4}, {"lm_head", {{"bits", 7}}}},
+          "'quantization.lm_head.bits' is 7");
+}
+
 TEST_F(StoredWeights, MakersNamesGiveTheSameLogits) {
   write("config.json", config_);
   const std::vector<float> expected = logits();
