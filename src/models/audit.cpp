@@ -102,6 +102,17 @@ bool is_of_another_part(const std::string& name, const TensorNames& names) {
   return false;
 }
 
+/// AutoGPTQ wrote a bias for every layer that it quantized, zeros where the model has none.
+bool is_zero_bias(const std::string& name, layers::WeightReader& weights) {
+  constexpr std::string_view suffix = ".bias";
+  if (!name.ends_with(suffix) ||
+      !weights.contains(name.substr(0, name.size() - suffix.size()) + ".qweight")) {
+    return false;
+  }
+  const std::vector<float> values = weights.flat(name, weights.outputs(name));
+  return std::ranges::all_of(values, [](float value) { return value == 0; });
+}
+
 /// A name as messages show it: in quotes, cut when it is too long to read.
 std::string in_quotes(const std::string& name) {
   std::string shown = arrays::shown_name(name);
@@ -141,7 +152,9 @@ void check_all_tensors_read(const Descriptor& descriptor, layers::WeightReader& 
   constexpr std::size_t shown = 5;
   std::vector<std::string> unread = weights.unread();
   std::erase_if(unread, [&](const std::string& name) {
-    const std::string_view reason = reason_to_ignore(name, descriptor);
+    const std::string_view reason = is_zero_bias(name, weights)
+                                        ? "a bias of zeros adds nothing"
+                                        : reason_to_ignore(name, descriptor);
     if (!reason.empty()) {
       spdlog::debug("{}: tensor '{}' is left unread: {}", weights.path(), name, reason);
     }

@@ -166,6 +166,30 @@ TEST_F(StoredWeights, RefusesMlxSettingsThatMlxDoesNotHave) {
           "'quantization.lm_head.bits' is 7");
 }
 
+TEST_F(StoredWeights, OnlyZerosMayBeABiasThatTheModelDoesNotHave) {
+  using arrays::StorageType;
+  const std::string module = "model.layers.0.mlp.up_proj";
+  const std::vector<std::int64_t> shape = tensors_.at(module + ".weight").shape;
+  const std::int64_t rows = shape[0];
+  const std::int64_t columns = shape[1];
+  const auto zeros = [](StorageType type, const std::vector<std::int64_t>& extents) {
+    auto bytes = static_cast<std::size_t>(arrays::storage_traits(type).bytes);
+    for (const std::int64_t extent : extents) bytes *= static_cast<std::size_t>(extent);
+    return Tensor{type, extents, std::vector<std::byte>(bytes)};
+  };
+  tensors_.erase(module + ".weight");
+  tensors_[module + ".qweight"] = zeros(StorageType::i32, {columns / 8, rows});
+  tensors_[module + ".qzeros"] = zeros(StorageType::i32, {columns / 32, rows / 8});
+  tensors_[module + ".scales"] = zeros(StorageType::f16, {columns / 32, rows});
+  tensors_[module + ".bias"] = zeros(StorageType::f16, {rows});
+  config_["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}};
+  write("config.json", config_);
+  EXPECT_EQ(load_error(), "loaded");
+  tensors_[module + ".bias"].bytes.back() = std::byte{0x3C};
+  write("config.json", config_);
+  EXPECT_THAT(load_error(), HasSubstr("no use for the tensors '" + module + ".bias'"));
+}
+
 TEST_F(StoredWeights, MakersNamesGiveTheSameLogits) {
   write("config.json", config_);
   const std::vector<float> expected = logits();
