@@ -47,15 +47,27 @@ struct ConvertVerbOptions {
 };
 
 /// What a signal cancels; set before the handler is.
-base::CancellationToken* interrupted = nullptr;
+const base::CancellationToken* interrupted = nullptr;
 
-void cancel_on_signal(base::CancellationToken& token) {
-  interrupted = &token;
-  struct sigaction action {};
-  action.sa_handler = [](int) { interrupted->cancel(); };
-  action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
-}
+/// While it lives signals cancel a token, which must outlive it; then they end the program again.
+class CancelOnSignal {
+ public:
+  explicit CancelOnSignal(const base::CancellationToken& token) {
+    interrupted = &token;
+    handle([](int) { interrupted->cancel(); });
+  }
+  ~CancelOnSignal() { handle(SIG_DFL); }
+  CancelOnSignal(const CancelOnSignal&) = delete;
+  CancelOnSignal& operator=(const CancelOnSignal&) = delete;
+
+ private:
+  static void handle(void (*handler)(int)) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    action.sa_flags = SA_RESTART;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  }
+};
 
 conversion::Rule parse_rule(const std::string& text) {
   const auto separator = text.rfind('=');
@@ -205,7 +217,7 @@ void print(const conversion::ConvertReport& report, const ConvertVerbOptions& op
 void run_convert(const ConvertVerbOptions& options) {
   if (options.threads) base::set_compute_threads(*options.threads);
   conversion::ConvertOptions parsed = parse(options);
-  cancel_on_signal(parsed.cancelled);
+  const CancelOnSignal guard(parsed.cancelled);
   apply_budget(options, parsed);
   print(conversion::convert(parsed), options);
 }
