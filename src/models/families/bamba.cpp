@@ -13,7 +13,8 @@ Descriptor read_bamba(ConfigReader& config) {
   Descriptor decoder = attention_and_mamba2_decoder(config);
   Mamba2Descriptor mamba = read_mamba2_part(
       config, config.product("mamba_expand", config.integer("mamba_expand", 2), decoder.width));
-  mamba.output_norm = Mamba2Descriptor::OutputNorm{.eps = decoder.final_norm.eps};
+  mamba.output_norm =
+      Mamba2Descriptor::OutputNorm{.eps = decoder.final_norm.eps, .groups = mamba.groups};
   const std::vector<int> attending = config.integers("attn_layer_indices");
   for (std::size_t i = 0; i < decoder.layers.size(); ++i) {
     if (std::ranges::find(attending, static_cast<int>(i)) == attending.end()) {

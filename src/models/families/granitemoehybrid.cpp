@@ -54,7 +54,8 @@ Descriptor read_granitemoehybrid(ConfigReader& config) {
   }
   Mamba2Descriptor mamba = read_mamba2_part(
       config, config.product("mamba_expand", config.integer("mamba_expand", 2), decoder.width));
-  mamba.output_norm = Mamba2Descriptor::OutputNorm{.eps = decoder.final_norm.eps};
+  mamba.output_norm =
+      Mamba2Descriptor::OutputNorm{.eps = decoder.final_norm.eps, .groups = mamba.groups};
   const std::vector<std::string> kinds =
       layer_kinds(config, "layer_types", {"linear_attention", "full_attention"});
   const auto scale = static_cast<float>(config.number("attention_multiplier", 1));

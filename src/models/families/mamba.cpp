@@ -85,20 +85,21 @@ Descriptor read_mamba2(ConfigReader& config) {
   ignore_keys(config, {"intermediate_size", "time_step_rank"});
   return mamba_decoder(
       config,
-      Mamba2Descriptor{.heads = heads,
-                       .head_dim = head_dim,
-                       .groups = groups,
-                       .states = config.integer("state_size", 128),
-                       .convolution = {.taps = config.integer("conv_kernel", 4),
-                                       .bias = config.boolean("use_conv_bias", true),
-                                       .activation = recurrent_activation(config, "hidden_act")},
-                       .input_bias = bias,
-                       .output_bias = bias,
-                       .least_step = limits.empty() ? 0.0F : static_cast<float>(limits.front()),
-                       .most_step = limits.empty() ? std::numeric_limits<float>::infinity()
-                                                   : static_cast<float>(limits.back()),
-                       .output_norm = Mamba2Descriptor::OutputNorm{
-                           .eps = static_cast<float>(config.number("layer_norm_epsilon"))}});
+      Mamba2Descriptor{
+          .heads = heads,
+          .head_dim = head_dim,
+          .groups = groups,
+          .states = config.integer("state_size", 128),
+          .convolution = {.taps = config.integer("conv_kernel", 4),
+                          .bias = config.boolean("use_conv_bias", true),
+                          .activation = recurrent_activation(config, "hidden_act")},
+          .input_bias = bias,
+          .output_bias = bias,
+          .least_step = limits.empty() ? 0.0F : static_cast<float>(limits.front()),
+          .most_step = limits.empty() ? std::numeric_limits<float>::infinity()
+                                      : static_cast<float>(limits.back()),
+          .output_norm = Mamba2Descriptor::OutputNorm{
+              .eps = static_cast<float>(config.number("layer_norm_epsilon")), .groups = groups}});
 }
 
 namespace {

@@ -117,6 +117,29 @@ CONFIGS = {
         "index_head_dim": 8,
         "index_n_heads": 2,
     },
+    # Mamba 2 whose output norm is over each of two groups by itself.
+    "bamba_groups": {
+        **SIZES,
+        "model_type": "bamba",
+        "num_hidden_layers": 3,
+        "attn_layer_indices": [1],
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "mamba_d_state": 4,
+        "mamba_n_groups": 2,
+    },
+    "granitemoehybrid_groups": {
+        **SIZES,
+        "model_type": "granitemoehybrid",
+        "layer_types": ["mamba", "attention"],
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "mamba_d_state": 4,
+        "mamba_n_groups": 2,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "shared_intermediate_size": 24,
+    },
     "biogpt": {**SIZES, "model_type": "biogpt"},
     # Norms with weights for each head, of keys for the only one.
     "cohere_one_kv_head": {
