@@ -6,7 +6,7 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::{Matcher, TokenParser};
 use serde_json::Value as Json;
 
-use super::ending::{Ending, Route};
+use super::ending::{Ending, Route, DEAD_END};
 use super::masks::MaskComputer;
 use super::thought::{Marks, Thought};
 use super::{gbnf, lark, schema, GrammarVocabulary};
@@ -126,10 +126,10 @@ impl Constraint {
         // Going to the end leaves the states of the lexer that it comes by to the texts, whose first
         // masks at each place would be slow without.
         let thought = Thought::new(marks.clone());
-        let route =
-            vocabulary
-                .ending_table()
-                .shorter_route(&matcher, &thought, &text_close, WARM_TOKENS);
+        let route = vocabulary
+            .ending_table()
+            .shorter_route(&matcher, &thought, &text_close, WARM_TOKENS)
+            .map_err(refuse)?;
         Ok(Self {
             vocabulary,
             start,
@@ -326,6 +326,9 @@ fn refuse(error: impl std::fmt::Display) -> TextError {
 
 /// llguidance's message without the sections it adds for its developers.
 fn describe(message: &str) -> String {
+    if message.contains(DEAD_END) {
+        return "no text fits the grammar; perhaps it refers to itself without an end".to_owned();
+    }
     let end = message
         .find("\n<non-verbose/>")
         .or_else(|| message.find("\n<state>"))

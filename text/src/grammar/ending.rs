@@ -21,6 +21,9 @@ const CHOICE_EFFORT: usize = 500;
 /// Room for the last part that the text could do without, beside the length of the shortest text.
 const MARGIN: usize = 16;
 
+/// What llguidance calls a place where no token may come.
+pub(super) const DEAD_END: &str = "NoExtensionBias";
+
 /// What the bytes of a token are good for where a text is to end, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -193,23 +196,28 @@ impl EndingTable {
         matches!(kind, Kind::Special | Kind::Quote | Kind::Word)
     }
 
-    /// The route that is the shorter one from the beginning of a text, `limit` tokens far.
+    /// The route that is the shorter one from the beginning of a text, `limit` tokens far. Fails where
+    /// the grammar costs more on the way than its limits allow: no text would come further.
     pub fn shorter_route(
         &self,
         matcher: &Matcher,
         thought: &Thought,
         text_close: &[u32],
         limit: usize,
-    ) -> Route {
+    ) -> Result<Route, String> {
         let length = |route| {
             // This kind of clone leaves what it learns to the original.
-            let path = self.follow(route, matcher.clone(), thought.clone(), text_close, limit);
-            path.map_or(usize::MAX, |path| path.len())
+            let mut walker = matcher.clone();
+            let path = self.follow(route, &mut walker, thought.clone(), text_close, limit);
+            match walker.get_error() {
+                Some(error) if !error.contains(DEAD_END) => Err(error),
+                _ => Ok(path.map_or(usize::MAX, |path| path.len())),
+            }
         };
-        match length(Route::Marks) < length(Route::Words) {
+        Ok(match length(Route::Marks)? < length(Route::Words)? {
             true => Route::Marks,
             false => Route::Words,
-        }
+        })
     }
 
     /// Tokens, one after the other, with which the text is complete; `None` when none are found
@@ -223,7 +231,13 @@ impl EndingTable {
         limit: usize,
     ) -> Option<(Route, VecDeque<u32>)> {
         [first, first.other()].into_iter().find_map(|route| {
-            let path = self.follow(route, matcher.clone(), thought.clone(), text_close, limit)?;
+            let path = self.follow(
+                route,
+                &mut matcher.clone(),
+                thought.clone(),
+                text_close,
+                limit,
+            )?;
             Some((route, path))
         })
     }
@@ -231,7 +245,7 @@ impl EndingTable {
     fn follow(
         &self,
         route: Route,
-        mut matcher: Matcher,
+        matcher: &mut Matcher,
         mut thought: Thought,
         text_close: &[u32],
         limit: usize,
@@ -430,7 +444,7 @@ impl Ending {
         let limit = self.remaining - 1;
         let path = self
             .table
-            .follow(self.route, matcher, thought, &self.text_close, limit);
+            .follow(self.route, &mut matcher, thought, &self.text_close, limit);
         let gone = path.as_ref().map_or(limit, VecDeque::len);
         self.effort = self.effort.saturating_sub(gone);
         path

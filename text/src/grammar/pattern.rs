@@ -7,12 +7,16 @@ use crate::error::TextError;
 const SPACE: &str = r"\t\n\x0b\x0c\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}";
 const NO_LINE_END: &str = r"[^\n\r\x{2028}\x{2029}]";
 
+/// Repetitions inside of others may multiply to so many: each count of each is a state of its own.
+const MOST_REPETITIONS: u64 = 10_000;
+
 /// The expression that matches the same texts. Refuses what only backtracking engines can do, and
 /// control characters, which strings of constrained texts do not hold.
 pub fn from_ecma(pattern: &str) -> Result<String, TextError> {
     Translator {
         rest: pattern,
         output: String::with_capacity(pattern.len()),
+        repetitions: Repetitions::default(),
     }
     .run()
     .map_err(|problem| {
@@ -31,6 +35,49 @@ pub fn is_expressible(character: char) -> bool {
 struct Translator<'a> {
     rest: &'a str,
     output: String,
+    repetitions: Repetitions,
+}
+
+/// How often the innermost part of what has been read is repeated.
+#[derive(Default)]
+struct Repetitions {
+    /// Of the groups that are open, from the outermost on.
+    open: Vec<u64>,
+    /// Of the parts outside of groups.
+    outside: u64,
+    /// Of the last part.
+    last: u64,
+}
+
+impl Repetitions {
+    fn innermost(&mut self) -> &mut u64 {
+        self.open.last_mut().unwrap_or(&mut self.outside)
+    }
+
+    fn part(&mut self, times: u64) {
+        self.last = times;
+        let most = self.innermost();
+        *most = (*most).max(times);
+    }
+
+    fn close_group(&mut self) {
+        let times = self.open.pop().unwrap_or(1);
+        self.part(times);
+    }
+
+    /// `least` and `most` as written; only what repeats repetitions is limited.
+    fn repeat(&mut self, least: &str, most: &str) -> Outcome {
+        let count = if most.is_empty() { least } else { most };
+        let count = count.parse().unwrap_or(u64::MAX);
+        let times = self.last.max(1).saturating_mul(count.max(1));
+        if self.last > 1 && count > 1 && times > MOST_REPETITIONS {
+            return Err(format!(
+                "its repetitions multiply to more than {MOST_REPETITIONS}"
+            ));
+        }
+        self.part(times);
+        Ok(())
+    }
 }
 
 type Outcome = Result<(), String>;
@@ -39,11 +86,19 @@ impl Translator<'_> {
     fn run(mut self) -> Result<String, String> {
         while let Some(character) = self.next() {
             match character {
+                '(' | ')' | '{' | '?' | '*' | '+' => {}
+                _ => self.repetitions.part(1),
+            }
+            match character {
+                ')' => {
+                    self.repetitions.close_group();
+                    self.output.push(')');
+                }
                 '\\' => self.escape(false)?,
                 '.' => self.output.push_str(NO_LINE_END),
                 '[' => self.class()?,
                 '(' => self.group()?,
-                '{' => self.brace(),
+                '{' => self.brace()?,
                 '}' => self.output.push_str("\\}"),
                 other => self.literal(other)?,
             }
@@ -186,6 +241,7 @@ impl Translator<'_> {
     /// A group from behind its opening parenthesis on.
     fn group(&mut self) -> Outcome {
         self.output.push('(');
+        self.repetitions.open.push(1);
         if !self.rest.starts_with('?') {
             return Ok(());
         }
@@ -204,7 +260,7 @@ impl Translator<'_> {
     }
 
     /// A repetition, or else a brace that stands for itself.
-    fn brace(&mut self) {
+    fn brace(&mut self) -> Outcome {
         let inner = self.rest.split('}').next().unwrap_or_default();
         let (least, most) = inner.split_once(',').unwrap_or((inner, ""));
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -213,13 +269,16 @@ impl Translator<'_> {
             && is_number(most)
             && self.rest.len() > inner.len();
         if repeats {
+            self.repetitions.repeat(least, most)?;
             self.output.push('{');
             self.output.push_str(inner);
             self.output.push('}');
             self.rest = &self.rest[inner.len() + 1..];
         } else {
+            self.repetitions.part(1);
             self.output.push_str("\\{");
         }
+        Ok(())
     }
 }
 
@@ -245,6 +304,11 @@ mod tests {
             r"\x{e9}\x{1f600}"
         );
         assert_eq!(from_ecma(r"\/\-[^]").unwrap(), r"/\-(?s:.)");
+        assert!(from_ecma(r"^a{100000}(b{9}c){99}(a{100}|[(]{100}\(){100}$").is_ok());
+        for refused in [r"(a{1000}){1000}", r"((a|b{99}c)?{99}){9}"] {
+            let problem = from_ecma(refused).unwrap_err().to_string();
+            assert!(problem.contains("multiply") && problem.contains(refused));
+        }
         for refused in [r"(?=a)b", r"(a)\1", r"\bx", r"\x01", r"[\cA]", r"a\"] {
             assert!(from_ecma(refused).is_err(), "{refused}");
         }
