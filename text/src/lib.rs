@@ -15,6 +15,7 @@ pub mod stream;
 pub mod template;
 mod template_arguments;
 pub mod template_clock;
+mod template_extent;
 mod template_filters;
 mod template_format;
 mod template_json;

@@ -294,12 +294,33 @@ mod tests {
     }
 
     #[test]
-    fn values_with_endless_texts_are_refused() {
+    fn values_with_too_long_texts_are_refused() {
         for print in ["v.x", "v.x|tojson", "v.x|string", "[v.x]|join"] {
-            let doubling = "{% set v.x = [v.x, v.x] %}".repeat(60);
-            let source = format!("{{% set v = namespace(x=[]) %}}{doubling}{{{{ {print} }}}}");
+            let doubling = "{% set v.x = [v.x, v.x] %}".repeat(10);
+            let source =
+                format!("{{% set v = namespace(x='y' * 100000) %}}{doubling}{{{{ {print} }}}}");
             let message = render(&source).err().map(|error| error.to_string());
             assert!(message.is_some_and(|text| text.contains("too long")));
+        }
+    }
+
+    #[test]
+    fn values_with_endless_items_are_refused() {
+        let doubled = [
+            "{% set v.x = v.x + v.x %}".repeat(60),
+            "{% set v.x = [v.x, v.x] %}".repeat(60),
+            "{% set v.x = {'a': v.x, 'b': v.x} %}".repeat(60),
+            "{% for a in [[v.x, v.x]] %}{% set v.x = a %}{% endfor %}".repeat(60),
+            "{% macro m(a, n) %}{% if n %}{{ m([a, a], n - 1) }}{% endif %}{{ a == [a] }}\
+             {% endmacro %}{{ m(1, 60) }}"
+                .to_owned(),
+        ];
+        for source in doubled {
+            let source = format!(
+                "{{% set v = namespace(x=[1]) %}}{source}{{{{ v.x == [v.x] or v.x|length }}}}"
+            );
+            let message = render(&source).err().map(|error| error.to_string());
+            assert!(message.is_some_and(|text| text.contains("1000000 items")));
         }
     }
 

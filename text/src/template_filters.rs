@@ -11,10 +11,11 @@ use minijinja_contrib::{filters as more_filters, globals};
 use crate::error::TextError;
 use crate::template_arguments::{charge, failure, Arguments};
 use crate::template_clock::Moment;
+use crate::template_extent;
 use crate::template_format;
 use crate::template_json::{dumps, JsonStyle};
 use crate::template_print;
-use crate::template_source::{ITERATE, PERCENT, SAFE_SUM};
+use crate::template_source::{BIND, ITERATE, PERCENT, SAFE_SUM};
 
 /// A filter's arguments, positional and named ones.
 type Values = Rest<ValueOrKwargs>;
@@ -34,6 +35,7 @@ pub fn install(environment: &mut Environment<'static>) {
     install_generators(environment);
     environment.add_function(SAFE_SUM, safe_sum);
     environment.add_function(ITERATE, iterate);
+    environment.add_function(BIND, template_extent::bind);
     environment.add_function(
         PERCENT,
         |state: &mut State, pattern: &str, operand: &Value| {
@@ -285,10 +287,11 @@ fn safe_sum(operands: Rest<Value>) -> Result<Value, Error> {
 }
 
 /// What a loop goes over; Python does not iterate over none.
-fn iterate(value: &Value) -> Result<Value, Error> {
+fn iterate(state: &mut State, value: &Value) -> Result<Value, Error> {
     if value.is_none() {
         return Err(failure("'NoneType' object is not iterable"));
     }
+    template_extent::check(state, value)?;
     Ok(value.clone())
 }
 

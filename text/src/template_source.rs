@@ -7,6 +7,8 @@ use crate::template_tokens::{tokenize, Kind, Token};
 pub const SAFE_SUM: &str = "__safe_sum";
 /// The function that a loop's values pass through.
 pub const ITERATE: &str = "__iterate";
+/// The function that values pass through on their way into a variable.
+pub const BIND: &str = "__bind";
 /// The function for a text literal's `%`.
 pub const PERCENT: &str = "__percent";
 
@@ -21,7 +23,7 @@ const DEEPEST_BLOCKS: usize = 100;
 /// - line ends are `\n`, and the one behind `{% raw %}` is kept;
 /// - `{% generation %}` marks what the assistant said, for training, and has no effect here;
 /// - sums with a `safe` operand become calls of `SAFE_SUM`, `'...' % x` of `PERCENT`;
-/// - a loop's values pass through `ITERATE`;
+/// - a loop's values pass through `ITERATE`, those that `set`, `with` and macros bind through `BIND`;
 /// - `{{ a, b }}` is a tuple; text literals have the escapes that the engine knows.
 ///
 /// Fails for a source that is larger or nested deeper than any real template.
@@ -172,7 +174,14 @@ fn push_block(text: &mut String, tag: &str) {
             let mut tokens = tokenize(content);
             rewrite_percent(&mut tokens);
             rewrite_loop(&mut tokens);
-            push_tag(text, open, &tokens, close);
+            rewrite_assignments(&mut tokens);
+            match parameters(&tokens) {
+                names if names.is_empty() => push_tag(text, open, &tokens, close),
+                names => {
+                    push_tag(text, open, &tokens, "%}");
+                    text.push_str(&format!("{{% do {BIND}({}) {close}", names.join(", ")));
+                }
+            }
         }
     }
 }
@@ -225,6 +234,53 @@ fn rewrite_loop(tokens: &mut Vec<Token>) {
         .position(|token| token.is(0, "if") || token.is(0, "recursive"))
         .map_or(tokens.len(), |index| word + index);
     wrap(tokens, word + 1, end, &format!("{ITERATE}("), ")");
+}
+
+/// `set x = VALUE`, `with x = VALUE, y = VALUE`.
+fn rewrite_assignments(tokens: &mut Vec<Token>) {
+    let first = tokens.iter().find(|token| token.kind != Kind::Space);
+    let separate = first.is_some_and(|token| token.is(0, "with"));
+    if !separate && !first.is_some_and(|token| token.is(0, "set")) {
+        return;
+    }
+    let mut end = tokens.len();
+    for index in (0..tokens.len()).rev() {
+        if separate && tokens[index].is(0, ",") {
+            end = index;
+        } else if tokens[index].is(0, "=") {
+            let bound = &tokens[index + 1..end];
+            if bound.iter().any(|token| token.is(0, ",")) {
+                wrap(tokens, index + 1, end, &format!("{BIND}(("), "))");
+            } else {
+                wrap(tokens, index + 1, end, &format!("{BIND}("), ")");
+            }
+            end = index;
+        }
+    }
+}
+
+/// The names that `macro m(a, b=1)` and `call(a) m()` bind.
+fn parameters(tokens: &[Token]) -> Vec<&str> {
+    let mut words = tokens.iter().filter(|token| token.kind != Kind::Space);
+    let Some(first) = words.next() else {
+        return Vec::new();
+    };
+    let is_macro = first.is(0, "macro");
+    if !is_macro && !first.is(0, "call") || is_macro && words.next().is_none() {
+        return Vec::new();
+    }
+    let mut names = Vec::new();
+    let mut begins = words.next().is_some_and(|token| token.is(0, "("));
+    if !begins {
+        return names;
+    }
+    for token in words.take_while(|token| token.depth > 0) {
+        if begins && token.kind == Kind::Name {
+            names.push(token.text.as_str());
+        }
+        begins = token.is(1, ",");
+    }
+    names
 }
 
 /// `'...' % operand`, from the last to the first.
@@ -368,6 +424,19 @@ mod tests {
                 "{{ __percent('%s' , a.b[0] | f(1)) ~ __percent('c' , (1, 2)) }}{{ 7 % 2 }}",
             ),
             ("{{ 1, 2 }}", "{{ (1, 2) }}"),
+            (
+                "{% set a.b = c == [d] -%}{% set a, b = 1, (2) %}{% set x | f(y=1) %}",
+                "{% set a.b = __bind(c == [d]) -%}{% set a, b = __bind((1, (2))) %}{% set x | f(y=1) %}",
+            ),
+            (
+                "{% with a = 1, b = f(c=2, d=3) %}",
+                "{% with a = __bind(1), b = __bind(f(c=2, d=3)) %}",
+            ),
+            (
+                "{%- macro m(a, b=(c, d)) -%}{% macro m() %}{% call(a) m(b) %}{% call m(b) %}",
+                "{%- macro m(a, b=(c, d)) %}{% do __bind(a, b) -%}{% macro m() %}\
+                 {% call(a) m(b) %}{% do __bind(a) %}{% call m(b) %}",
+            ),
             ("{{ {'a': {'b': 1}} }}x", "{{ {'a': {'b': 1}} }}x"),
             ("a\r\nb\rc", "a\nb\nc"),
             (
