@@ -182,6 +182,18 @@ TEST_F(DescriptorTest, MimoReadsTheOriginalsPatterns) {
   EXPECT_THROW(describe(settings), base::LoadError);
 }
 
+TEST_F(DescriptorTest, GptOssTakesItsOwnActivationOnly) {
+  json settings = config("gpt_oss");
+  settings["swiglu_alpha"] = 1.702;  // as transformers writes them
+  settings["swiglu_limit"] = 7.0;
+  EXPECT_NO_THROW(describe(settings));
+  for (const char* key : {"swiglu_alpha", "swiglu_limit"}) {
+    json other = settings;
+    other[key] = 2.5;
+    EXPECT_THROW(describe(other), base::LoadError) << key;
+  }
+}
+
 TEST_F(DescriptorTest, NormsOfHeadsMayHaveTheirOwnWeights) {
   json settings = config("cohere");
   settings["use_qk_norm"] = true;

@@ -1,4 +1,6 @@
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "models/families/dense.h"
@@ -55,7 +57,12 @@ Descriptor read_gpt_oss(ConfigReader& config) {
                            {"truncate", false},
                            {"original_max_position_embeddings", 4096}}}});
   }
-  config.ignore("swiglu_limit");
+  for (const auto& [key, built_in] :
+       {std::pair("swiglu_alpha", 1.702), std::pair("swiglu_limit", 7.0)}) {
+    if (config.number(key, built_in) != built_in) {
+      config.fail(key, "differs from gpt-oss's own, which is not supported");
+    }
+  }
   config.ignore("initial_context_length");
   config.ignore("experts_per_token");
   Descriptor decoder = dense_decoder(config);
