@@ -10,7 +10,10 @@ function(espalier_precompile target kind)
     set_property(GLOBAL PROPERTY espalier_precompiled_${kind} ${target})
   endif()
   # Without this option GCC's preprocessor, and so ccache, would not see the precompiled header.
-  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+  # Clang's would be refused once a package update touches a header of the system.
+  target_compile_options(
+    ${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+                      "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 endfunction()
 
 # espalier_library(<folder> [DEPENDS <folder or target>...]): one static library per source folder,
