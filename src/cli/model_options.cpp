@@ -80,9 +80,10 @@ void add_model_options(CLI::App& verb, ModelOptions& options, bool model_require
       "--no-repack", [&options] { options.engine.repack = false; },
       "read weights from the file's own pages, each time they are needed: takes no memory "
       "beside them and gives the same results, more slowly");
-  verb.add_option("--kv-type", options.engine.kv_type,
-                  "type of the stored keys and values: f16, "
-                  "bf16 or f32 (default: f16)")
+  const std::string usual_kv_type = options.engine.kv_type == KvType::f32 ? "f32" : "f16";
+  verb.add_option(
+          "--kv-type", options.engine.kv_type,
+          "type of the stored keys and values: f16, bf16 or f32 (default: " + usual_kv_type + ")")
       ->transform(choice({kv_word("f16", KvType::f16), kv_word("bf16", KvType::bf16),
                           kv_word("f32", KvType::f32)}));
 }
