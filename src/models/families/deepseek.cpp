@@ -9,6 +9,7 @@
 #include "models/families/families.h"
 #include "models/families/gguf_settings.h"
 #include "models/families/latent.h"
+#include "models/families/recurrent.h"
 
 namespace espalier::models {
 namespace {
